@@ -14,6 +14,7 @@ from citer.executors.workers import WorkerParams
 from citer.rule import Rule
 from citer.sections import (
     Against,
+    CandidateName,
     Count,
     Listed,
     Once,
@@ -171,6 +172,7 @@ class EvaluateParams(Section):
     risks: Annotated[tuple[Share, ...], Listed]
     audits: Annotated[tuple[Beta, ...], Listed]
     gammas: Annotated[tuple[Tokens, ...], Listed]
+    candidates: Annotated[tuple[CandidateName, ...], SomeListed, Once] = get_args(CandidateName)
     rivals: Annotated[tuple[Rival, ...], Listed, Once] = get_args(RivalName)
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
@@ -178,6 +180,11 @@ class EvaluateParams(Section):
     batches: Annotated[tuple[Slots, ...], SomeListed]
     against: Against = "auto"
     sampling: SamplingParams | None = None
+
+    @property
+    def fractions(self) -> list[float]:
+        """The target LLM fractions without those of the models alone."""
+        return [fraction for fraction in self.llm_fractions if 0 < fraction < 1]
 
 
 class AnswerParams(Section):

@@ -74,10 +74,10 @@ def choose_rules(
     order, so the promises hold at confidence 1 - delta for all methods together.
     """
     own = dict.fromkeys(Tried(row["method"], rule_of(row)) for row in found.points)
-    by_audit: dict[tuple[str, float], list[Tried]] = {}  # the lines of `Study.lines`
+    by_method: dict[str, list[Tried]] = {}
     for tried in own:
-        by_audit.setdefault((tried.method, tried.rule.audit), []).append(tried)
-    lines = list(by_audit.values())
+        by_method.setdefault(tried.method, []).append(tried)
+    lines = list(by_method.values())
     seen, validated = held_out(found.outcomes, lines), _answers(found.outcomes, "validation")
     llm_rows = rivals.llm_alone("validation")
     steps = []

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     ALONE = "alone"  # one model writes every token: its only rule
     ROUTER = "router"  # a trained router without audits: the chosen rule
     AUDITED = "audited"  # a trained router with audits: the chosen rule
+    POLICY = "policy"  # any scorer of a router, with or without audits: the chosen rule
     RIVAL = "rival"  # another way to route: the LLM fraction of the last router without audits
     EXACT = "exact"  # no training, and always the LLM's own answer: the cheapest rule
     BOUND = "bound"  # no method, since it knows the LLM's answer in advance: its only rule

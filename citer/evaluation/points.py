@@ -132,13 +132,13 @@ def outcome_rows(run: "Run") -> Iterator[Row]:
 
 
 def rule_columns(rule: Rule) -> Row:
-    """Return the rule's columns. `by` named the acceptance rule in earlier versions."""
-    return {"visit": rule.visit, "threshold": rule.at, "audit": rule.audit, "by": None}
+    """Return the rule's columns."""
+    return {"visit": rule.visit, "threshold": rule.at, "audit": rule.audit, "by": rule.by or None}
 
 
 def rule_of(row: Row) -> Rule:
     """Read the `rule_columns` of a row."""
-    return Rule(row["visit"], row["threshold"], row["audit"])
+    return Rule(row["visit"], row["threshold"], row["audit"], row["by"] or "")
 
 
 def point_rows(

@@ -15,7 +15,7 @@ from itertools import compress
 
 from citer.evaluation.choice import Candidate, Chosen, certified, choose, upper_bound
 
-LOSSLESS = 3  # rules of a line that are tested, of those which lose no held-out question
+BETTER = 3  # a rule that so many others beat on the held-out questions is not tested
 CONFIDENCE = 0.95
 
 
@@ -78,11 +78,15 @@ def sequence(lines: Sequence[Sequence[Candidate]], epsilon: float) -> list[tuple
 def worth_testing(line: Sequence[Candidate]) -> list[int]:
     """Return the numbers of the rules that validation must answer, whatever the promise is.
 
-    Of the rules of a line that lose no held-out question, these are the three cheapest.
+    A rule is left out if `BETTER` rules of the line are cheaper and lose no more held-out
+    questions.
     """
-    lossless = [seen for seen in line if seen.n and not seen.discordant]
-    dear = sorted(lossless, key=lambda seen: seen.cost)[LOSSLESS:]
-    return [number for number, seen in enumerate(line) if seen not in dear]
+    return [number for number, seen in enumerate(line) if _better(seen, line) < BETTER]
+
+
+def _better(seen: Candidate, line: Sequence[Candidate]) -> int:
+    lose_no_more = (each for each in line if seen.n and each.discordant <= seen.discordant)
+    return sum(each.cost < seen.cost for each in lose_no_more)
 
 
 def _lower_bound(errors: int, questions: int) -> float:

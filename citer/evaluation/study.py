@@ -12,16 +12,22 @@ from citer.config.params import DecodeParams, EvaluateParams
 from citer.data.problems import Problem
 from citer.data.references import judged
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, always_slm, head_for
+from citer.decoding.policy import (
+    LLM_ALONE,
+    SLM_ALONE,
+    always_slm,
+    low_entropy,
+    scorer_for,
+)
+from citer.evaluation.candidates import candidates, scorers_of
 from citer.evaluation.evidence import Tried, held_out
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import ITERATIONS, MODELS, Kind, Style
 from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.rivals import enlist
-from citer.evaluation.rivals.rival import Alone, Lessons, Setting, by_score
-from citer.evaluation.rivals.untrained import low_entropy
+from citer.evaluation.rivals.rival import Alone, Lessons, Setting, by_score, quantiles
 from citer.evaluation.sequence import worth_testing
-from citer.evaluation.sweep import Line, Method, Run, by_head, sweep
+from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.executors.base import Executor
 from citer.models.bundle import identity
 from citer.models.pair import Pair
@@ -75,11 +81,12 @@ class Study:
     def rivals(self, lessons: Lessons | None = None) -> Findings:
         """Run each model alone on both splits and, on test, the rivals that `params` lists.
 
-        Those that learn are left out without `lessons`. Nothing is chosen or learnt on test.
+        Those that learn are left out without `lessons`. Nothing is chosen or learnt on test. Rules
+        that are not worth a test are left out, as those of a router are.
         """
         rivals = list(enlist(self.setting, lessons))
-        lines = (*ALONE_LINES, *(rival.line for rival in rivals))
-        slm, llm, *decoded = self._sweep(self.test, lines)
+        lines, _ = self._screened([rival.line for rival in rivals])
+        slm, llm, *decoded = self._sweep(self.test, [*ALONE_LINES, *lines])
         alone = Alone(*slm, *llm)
         finished = (rival.finish(runs, alone) for rival, runs in zip(rivals, decoded, strict=True))
         tested = [*alone, *_runs(finished)]
@@ -90,28 +97,44 @@ class Study:
     def setting(self) -> Setting:
         """What all rivals have in common."""
         [certain] = self.alone_runs[-1]
-        scores = [score for result in certain.results for score in result.scores]
-        return Setting(self.executor, self.pair, self.params, self._sampler, scores)
+        return Setting(self.executor, self.pair, self.params, self._sampler, certain.scores)
 
     def router(self, router: Router, taus: Sequence[float], rivals: Findings) -> Findings:
-        """Run every rule on the held-out questions and on test, and on validation most of them.
+        """Run every rule on the held-out questions, and those worth a test on the other splits.
 
-        Validation leaves out rules that are not worth a test, whatever the promise is. The outcomes
-        hold all that `evidence.choose_rules` needs.
+        They are worth it whatever the promise is. The outcomes hold all that
+        `evidence.choose_rules` needs.
         Raises InputError if the router lacks a head that a rule needs.
         """
-        lines, questions = self.lines(router, taus), self._gradable(self.holdout)
-        asked = self._sweep(questions, [*lines, ALONE_LINES[-1]]) if questions else []
-        held = outcome_table(_runs(asked))
-        tried = [[Tried(line.method.name, rule) for rule in line.rules] for line in lines]
-        kept = [
-            line._replace(rules=[line.rules[number] for number in worth_testing(seen)])
-            for line, seen in zip(lines, held_out(held, tried), strict=True)
-        ]
-        validated = _runs(self._sweep(self.validation, kept))
-        tested = _runs(self._sweep(self.test, lines))
+        lines = [*self.presets(router, taus), *self._candidates(router)]
+        kept, held = self._screened(lines)
+        validated, tested = (_runs(self._sweep(s, kept)) for s in (self.validation, self.test))
         outcomes = pa.concat_tables([held, outcome_table([*validated, *tested])])
         return Findings(outcomes, point_rows(tested, self.params, rivals.points))
+
+    def _screened(self, lines: Sequence[Line]) -> tuple[list[Line], pa.Table]:
+        """Keep the rules of each method that are worth a test, by the held-out questions.
+
+        Returns also the outcomes of these rules and of the LLM on the held-out questions.
+        """
+        if not (questions := self._gradable(self.holdout)):
+            return list(lines), outcome_table([])
+        *ours, [llm] = self._sweep(questions, [*lines, ALONE_LINES[-1]])
+        tried: dict[str, list[Tried]] = {}
+        for method, rules in lines:
+            tried.setdefault(method.name, []).extend(Tried(method.name, rule) for rule in rules)
+        seen = held_out(outcome_table([*_runs(ours), llm]), tried.values())
+        worth = {
+            own[number]
+            for own, found in zip(tried.values(), seen, strict=True)
+            for number in worth_testing(found)
+        }
+        kept = [
+            Line(method, [rule for rule in rules if Tried(method.name, rule) in worth])
+            for method, rules in lines
+        ]
+        runs = (run for run in _runs(ours) if Tried(run.method, run.rule) in worth)
+        return kept, outcome_table([*runs, llm])
 
     def _gradable(self, problems: Sequence[Problem]) -> list[Problem]:
         """Return the problems, with the LLM's own answers where there is none to grade against.
@@ -128,19 +151,33 @@ class Study:
             given += judged(own.problem, None if own.truncated else self.pair.text(own.token_ids))
         return given
 
-    def lines(self, router: Router, taus: Sequence[float]) -> list[Line]:
-        """Make the lines to try: CITER over τ, then audited routing over ρ for each β.
+    def presets(self, router: Router, taus: Sequence[float]) -> list[Line]:
+        """Make the lines of CITER over τ, and of audited routing over ρ for each β.
 
         Each line starts with its safest rule.
         """
-        taus = sorted((tau for tau in taus if 0 < tau < 1), reverse=True)
-        risks = sorted(self.params.risks, reverse=True)
-        unaudited = head_for(router, LLM)  # every rule without audits uses this head
-        lines = [Line(by_head("router", unaudited, ROUTER), by_score(taus))]
-        for audit in self.params.audits if risks else ():
-            rules = [Rule("risk", risk, audit) for risk in risks]
-            lines.append(Line(by_head("audited", head_for(router, rules[0]), AUDITED), rules))
+        lines: list[Line] = []
+        if "citer" in self.params.candidates:
+            rules = by_score(sorted((tau for tau in taus if 0 < tau < 1), reverse=True))
+            lines.append(Line(Method.of("router", scorer_for(router, LLM), ROUTER), rules))
+        if "audited" in self.params.candidates and self.params.risks:
+            for audit in self.params.audits:
+                rules = [Rule("risk", at, audit) for at in sorted(self.params.risks, reverse=True)]
+                scorer = scorer_for(router, rules[0])
+                lines.append(Line(Method.of("audited", scorer, AUDITED), rules))
         return lines
+
+    def _candidates(self, router: Router) -> list[Line]:
+        """Make the lines of all scorers. τ are quantiles of scores in the SLM's own answers."""
+        if "any" not in self.params.candidates or not self.holdout:
+            return []
+        scorers = scorers_of(router)
+        alone = [Line(Method.of("slm", each), [SLM_ALONE.rule]) for each in scorers.values()]
+        taus = {
+            name: quantiles(own.scores, self.params.fractions)
+            for name, [own] in zip(scorers, self._sweep(self.holdout, alone), strict=True)
+        }
+        return candidates(scorers, taus, self.params)
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         names = dict.fromkeys(line.method.name for line in lines)

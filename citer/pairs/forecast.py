@@ -8,6 +8,7 @@ from citer.pairs.probe import Pace
 
 # Guesses. They depend on the pair, and no model has been trained yet.
 CONTESTED = 0.1  # share of the reference tokens that `label` decides by two rollouts
+TESTED = 30  # rules of any scorer that are worth a test, on the embedded pair
 AUDITED = 0.3  # share of the LLM's time that an answer of audited routing takes
 SPECULATIVE = 0.5  # the same of speculative decoding
 SHARED = 0.5  # share of the work that is left, since rules share the tokens before they differ
@@ -66,7 +67,8 @@ def _shares(params: EvaluateParams) -> tuple[list[float], list[float]]:
     other = {"query": [], "oracle": [], "random": fractions[:1]}
     other["speculative"] = [SPECULATIVE] * len(params.gammas)
     rivals = [share for name in params.rivals for share in other.get(name, fractions)]
-    return rivals, [*fractions, *[AUDITED] * (len(params.risks) * len(params.audits))]
+    audited = len(params.risks) * len(params.audits) + TESTED * ("any" in params.candidates)
+    return rivals, [*fractions, *[AUDITED] * audited]
 
 
 def in_words(minutes: Mapping[str, float]) -> str:

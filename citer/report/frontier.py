@@ -14,6 +14,7 @@ from citer.report.charts import TIP, Drawn, chart, in_light, mixed, percent, raw
 from citer.report.standings import OURS, chosen_point, efficient, frontier, interval
 
 WIDTHS = {"rival": 1.0, "earlier": 1.3, "ours": 2.4}  # by rank; later ones are drawn on top
+DASHES = {Kind.AUDITED: [6, 3], Kind.POLICY: [2, 2]}
 NEAR = 0.9  # "close to the LLM" starts at this share of its accuracy
 COST = "cost_b1"
 SHAPES = {  # of Vega, by Matplotlib's markers, which the points have; a circle for the others
@@ -21,7 +22,7 @@ SHAPES = {  # of Vega, by Matplotlib's markers, which the points have; a circle 
     **{"^": "triangle-up", "v": "triangle-down", "<": "triangle-left", ">": "triangle-right"},
 }
 PICTURED = ("speculative", "entropy", "co_llm")  # the rivals in the picture, or others in place
-NAMES = {Kind.ROUTER: "CITER", Kind.AUDITED: "audited routing"}  # in the picture
+NAMES = {Kind.ROUTER: "CITER", Kind.AUDITED: "audited routing", Kind.POLICY: "any scorer"}
 LEFT, RIGHT = (0.4, 0.8), (0.2, 0.7, 0.45)  # the heights of names: ours, rivals
 ROOM = 0.18  # the least cost on whose left a name has room
 
@@ -90,10 +91,14 @@ def frontier_charts(lines: Sequence[Line], alone: Sequence[Row], measure: Measur
 def picture(points: Sequence[Row], chosen: Chosen, measure: Measure) -> str:
     """Draw the last router beside at most three rivals, as an SVG. Equal points give equal bytes.
 
+    Audited routing is left out if any scorer was tried.
+
     Names stand beside the lines: those of the router on the left, those of rivals on the right.
     """
     lines, (slm, llm) = lines_of(points, chosen), alone_of(points)
     ours = [line for line in lines if line.rank == "ours"]
+    if any(line.style.kind is Kind.POLICY for line in ours):  # which has audits, too
+        ours = [line for line in ours if line.style.kind is not Kind.AUDITED]
     rivals = [line for line in lines if line.style.kind in (Kind.RIVAL, Kind.EXACT)]
     rivals.sort(key=lambda line: line.method not in PICTURED)
     shown = [*ours, *rivals[: len(RIGHT)]]
@@ -159,7 +164,7 @@ def _rows(line: Line, measure: Measure) -> Iterator[Row]:
         "rank": line.rank,
         "colour": line.colour,
         "width": WIDTHS[line.rank],
-        "dash": [6, 3] if line.style.kind is Kind.AUDITED else [1, 0],
+        "dash": DASHES.get(line.style.kind, [1, 0]),
         "shape": SHAPES.get(line.style.marker, "circle"),
     }
     for order, point in enumerate(line.points):

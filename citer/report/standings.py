@@ -17,7 +17,7 @@ from citer.evaluation.metrics import fraction_for, value_at
 from citer.evaluation.points import rule_columns
 from citer.rule import Rule
 
-OURS = (Kind.ROUTER, Kind.AUDITED)
+OURS = (Kind.ROUTER, Kind.AUDITED, Kind.POLICY)
 SHARE = 0.95
 AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy, or fidelity
 COSTS = {"cost_for_95_percent": 0.95, "cost_for_99_percent": 0.99}  # of the same
@@ -69,7 +69,7 @@ def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
     defined first).
     The kind of a method decides which rule its row shows (see `Kind`). The row of a `RIVAL` method
     is interpolated between its points and has no confidence interval. `chosen` must have a rule for
-    every `ROUTER` and `AUDITED` method.
+    every `ROUTER`, `AUDITED` and `POLICY` method.
     """
     tasks = sorted({point["task"] for point in points})
     return [row for task in tasks for row in _standings(points, chosen, task)]
@@ -101,8 +101,8 @@ def _of_kind(kinds: Mapping[str, Kind], *wanted: Kind) -> list[str]:
 
 
 def _last_unaudited(kinds: Mapping[str, Kind]) -> str:
-    """Return the last router without audits; if all have audits, the last one."""
-    return (_of_kind(kinds, Kind.ROUTER) or _of_kind(kinds, Kind.AUDITED))[-1]
+    """Return the last router without audits; without one, the last method that is ours."""
+    return (_of_kind(kinds, Kind.ROUTER) or _of_kind(kinds, *OURS))[-1]
 
 
 def chosen_point(points: Sequence[Row], method: str, rule: Rule, task: str = "all") -> Row:

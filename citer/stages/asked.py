@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from citer.config.params import Params
+from citer.config.params import DecodeParams, Params
 from citer.data.problems import Problem, read_problems
+from citer.data.splits import held_out
 from citer.evaluation.study import study_stamp
 from citer.models.bundle import folder_identity
 from citer.models.folder import PairFolder
-from citer.models.room import check_room
+from citer.models.room import check_room, with_room
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.storage.code import code_digest
@@ -39,6 +40,13 @@ class Asked(NamedTuple):
         identity = folder_identity(folders, params.pair.dtype)
         stamp = study_stamp(identity, both, params.evaluate, params.decode, params.seed)
         return cls(folders, identity, validation, test, stamp)
+
+    def held_out(self, seed: int, share: float, decode: DecodeParams) -> list[Problem]:
+        """Read the held-out questions that have room for an answer. They decide an order only."""
+        questions = held_out(read_problems(paths.referenced("preference")), seed, share)
+        return with_room(
+            questions, self.folders.prompts, self.folders.context - decode.max_new_tokens
+        )
 
 
 def partial_sweeps(

@@ -7,16 +7,12 @@ from typing import Any
 import numpy as np
 
 from citer.config.params import Params
-from citer.data.problems import Problem, read_problems
-from citer.data.splits import held_out
 from citer.errors import InputError
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.evaluation.study import Study
 from citer.models.bundle import check_identity, read_bundle
 from citer.models.device import announce
-from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
-from citer.models.room import with_room
 from citer.stages import paths
 from citer.stages.asked import Asked, partial_sweeps
 from citer.storage.tables import remove, replacing
@@ -35,7 +31,7 @@ def run(params: Params, iteration: int) -> None:
     asked = Asked.read(params)
     check_identity(card, asked.identity, origin)
     rivals = read_findings(paths.RIVALS, params.evaluate, asked.stamp | RIVALS_STAMP)
-    holdout = _held_out(params, asked.folders)
+    holdout = asked.held_out(params.seed, params.train.holdout, params.decode)
     keys = (problem.problem_id for problem in holdout)
     partial = partial_sweeps("evaluate", params, asked.identity, origin, *keys, iteration=iteration)
     pair, executor = open_pair(asked.folders, params.pair, params.workers)
@@ -46,13 +42,6 @@ def run(params: Params, iteration: int) -> None:
         aside.mkdir()
         write_findings(aside, findings, params.evaluate, asked.stamp | ROUTER_STAMP)
     remove(partial)
-
-
-def _held_out(params: Params, folders: PairFolder) -> list[Problem]:
-    """Read the held-out questions that have room for an answer. They decide an order only."""
-    rows = read_problems(paths.referenced("preference"))
-    questions = held_out(rows, params.seed, params.train.holdout)
-    return with_room(questions, folders.prompts, folders.context - params.decode.max_new_tokens)
 
 
 def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:

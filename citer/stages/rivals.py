@@ -34,11 +34,13 @@ def run(params: Params) -> None:
     announce("rivals", params.pair)
     asked = Asked.read(params)
     measure = Conditions.stored(asked.stamp).measure
+    holdout = asked.held_out(params.seed, params.train.holdout, params.decode)
     inputs = lesson_inputs(params.evaluate.rivals, params.train, params.seed, asked.identity)
-    partial = partial_sweeps("rivals", params, asked.identity, *inputs)
+    keys = (problem.problem_id for problem in holdout)
+    partial = partial_sweeps("rivals", params, asked.identity, *inputs, *keys)
     pair, executor = open_pair(asked.folders, params.pair, params.workers)
     settings = params.evaluate, params.decode, params.seed
-    study = Study(executor, pair, asked.validation, asked.test, *settings, partial)
+    study = Study(executor, pair, asked.validation, asked.test, *settings, partial, holdout)
     _check(study)
     findings = study.rivals(Preference(params.train, study))
     with replacing(paths.RIVALS) as aside:

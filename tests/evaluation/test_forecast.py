@@ -1,7 +1,7 @@
 import pytest
 
 from citer.config.params import load_params
-from citer.pairs.forecast import Workload, in_words
+from citer.pairs.forecast import TESTED, Workload, in_words
 from citer.pairs.probe import Pace
 
 QUESTIONS = {"preference": 60, "validation": 30, "test": 30}
@@ -12,7 +12,8 @@ SLOW = Pace(prompt=0.01, answer=0.1)  # 2 seconds for 100 tokens of prompt and 1
 def minutes(slm: Pace, llm: Pace, written: int = 0, **settings):
     shipped = load_params().evaluate
     limits = {"llm_fractions": (0.0, 0.5, 1.0), "risks": (), "gammas": ()}
-    limits |= {"rivals": ("entropy", "random", "speculative")} | settings
+    limits |= {"rivals": ("entropy", "random", "speculative")}
+    limits |= {"candidates": ("citer", "audited")} | settings
     work = Workload(QUESTIONS, written, prompt=100, answer=10, slm=slm, llm=llm)
     return work.minutes(shipped.model_copy(update=limits))
 
@@ -38,6 +39,8 @@ def test_query_level_routing_only_adds_the_preference_questions_of_each_model_al
 def test_each_rule_adds_to_the_evaluation_of_a_router():
     one = minutes(SLOW, FAST)["evaluate@k"]
     assert minutes(SLOW, FAST, risks=(0.5, 0.9), audits=(0.1, 1.0))["evaluate@k"] == 5 * one
+    any_scorer = minutes(SLOW, FAST, candidates=("citer", "any"))["evaluate@k"]
+    assert any_scorer == pytest.approx((1 + TESTED) * one)
 
 
 def test_suffix_reads_half_of_an_answer_twice_for_each_contested_token():

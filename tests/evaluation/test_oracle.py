@@ -88,7 +88,7 @@ def test_no_rule_that_gives_the_llms_answers_visits_it_less_often(
     tested = [row for row in rows if row["split"] == "test"]
     least = {row["problem_id"]: row for row in tested if row["method"] == "oracle"}
     exact = [row for row in tested if row["audit"] == 1 or row["method"] == "llm"]
-    assert {row["method"] for row in exact} == {"llm", "speculative", "bild", "audited"}
+    assert {row["method"] for row in exact} >= {"llm", "speculative", "exact"}
     for row in exact:
         bound = least[row["problem_id"]]
         assert bound["visits"] <= row["visits"]

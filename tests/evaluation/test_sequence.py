@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from citer.evaluation.choice import Candidate, upper_bound
-from citer.evaluation.sequence import Step, choose_each, explained, sequence
+from citer.evaluation.sequence import Step, choose_each, explained, sequence, worth_testing
 from citer.rule import LLM, Rule
 
 
@@ -37,6 +37,14 @@ def test_a_rule_that_surely_loses_more_than_epsilon_is_not_tested():
 def test_of_the_rules_of_a_line_that_lose_nothing_the_three_cheapest_are_tested():
     line = [seen(0.9 - n / 10, 0, 0.8 - n / 10) for n in range(5)]
     assert sequence([line, line[:1]], 0.05) == [(1, 0), (0, 2), (0, 3), (0, 4)]
+
+
+def test_a_rule_is_not_tested_if_three_cheaper_ones_lose_no_more():
+    beaten = seen(0.5, 2, 0.5)
+    cheaper = [seen(0.4, 0, 0.4), seen(0.3, 1, 0.3), seen(0.2, 2, 0.2), seen(0.1, 3, 0.1)]
+    assert worth_testing([beaten, *cheaper]) == [1, 2, 3, 4]
+    assert worth_testing([beaten, *cheaper[1:]]) == [0, 1, 2, 3]
+    assert worth_testing([seen(0.9, 0, 0.5, n=0)] * 5) == [0, 1, 2, 3, 4]
 
 
 def test_without_held_out_questions_every_line_gives_its_safest_rule_first():
@@ -86,10 +94,18 @@ def test_a_rule_after_a_failure_may_fail_though_its_own_bound_is_low_enough():
     assert first["passed"]
 
 
-PROFILES = {  # true risks of two lines of four rules, the safest first; the promise is 5 %
+def _many(low: float, high: float) -> list[float]:
+    return np.linspace(low, high, 60).tolist()
+
+
+# True risks of two lines of rules. The promise is 5 %; the cheaper of two rules loses more.
+PROFILES = {
     "all break it": ([0.051, 0.055, 0.06, 0.07], [0.051, 0.052, 0.055, 0.06]),
     "one line is safe": ([0.0, 0.02, 0.04, 0.051], [0.052, 0.055, 0.06, 0.07]),
     "not in the order of the lines": ([0.055, 0.01, 0.052, 0.03], [0.02, 0.051, 0.0, 0.06]),
+    "120 rules break it": (_many(0.051, 0.055), _many(0.051, 0.08)),
+    "120 rules, half of them safe": (_many(0.0, 0.05), _many(0.0501, 0.06)),
+    "120 rules around it": (_many(0.03, 0.06), _many(0.06, 0.03)),
 }
 
 

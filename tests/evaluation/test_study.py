@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
+import pyarrow.compute as pc
 import pytest
 import torch
 
@@ -13,7 +14,7 @@ from citer.evaluation.choice import Candidate
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.evidence import HELD_OUT, candidate
 from citer.evaluation.measure import ACCURACY
-from citer.evaluation.points import outcome_rows
+from citer.evaluation.points import outcome_rows, rule_of
 from citer.evaluation.result import Result
 from citer.evaluation.sequence import choose_each
 from citer.evaluation.sweep import Run
@@ -55,8 +56,24 @@ def test_each_rule_of_a_study_gives_the_answers_of_single_decodes(
     assert answered == by_the_engine(study, routed(router, rule))
 
 
+@pytest.mark.parametrize("method", ["policy", "exact"])
+def test_a_rule_of_any_scorer_tells_all_that_its_answers_depend_on(study, router, studied, method):
+    tried = {rule_of(row) for row in studied[0].points if row["method"] == method}
+    assert len({rule.by for rule in tried}) > 1
+    for rule in tried:
+        assert in_the_rows(studied[0], method, rule) == by_the_engine(study, routed(router, rule))
+
+
+def test_only_rules_that_few_others_beat_on_the_held_out_questions_are_tested(study, studied):
+    findings = studied[0]
+    for split in ("validation", "test", HELD_OUT):
+        rows = findings.outcomes.filter(pc.field("split") == split).to_pylist()
+        rules = {(row["method"], rule_of(row)) for row in rows} - {("llm", LLM)}
+        assert rules == {(row["method"], rule_of(row)) for row in findings.points}
+
+
 def test_lines_go_from_the_safest_rule_to_the_boldest_each_with_its_head(study, router):
-    lines = study.lines(router, THRESHOLDS)
+    lines = study.presets(router, THRESHOLDS)
     assert [(line.method.name, [str(rule) for rule in line.rules]) for line in lines] == [
         ("router", ["score 0.7", "score 0.5", "score 0.3"]),
         ("audited", ["risk 0.6 audit 0.3", "risk 0.2 audit 0.3"]),
@@ -74,9 +91,9 @@ def test_lines_go_from_the_safest_rule_to_the_boldest_each_with_its_head(study, 
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-@pytest.mark.parametrize("risk", [0.2, 0.6])
-def test_exact_answers_equal_the_llms_and_are_never_discordant(rivals, studied, split, risk):
-    findings = rows_of(studied[0], split, "audited", Rule("risk", risk, 1.0))
+def test_exact_answers_equal_the_llms_and_are_never_discordant(rivals, studied, split):
+    exact = next(rule_of(row) for row in studied[0].points if row["method"] == "exact")
+    findings = rows_of(studied[0], split, "exact", exact)
     alone = rivals.llm_alone(split)
     same = ("problem_id", "correct", "truncated", "tokens")
     assert len(findings) == len(alone) == 6
@@ -99,7 +116,8 @@ def test_the_held_out_questions_order_the_rules_and_validation_tests_them(
     for step in steps:
         rows = rows_of(findings, "validation", step.method, step.validation.rule)
         assert step.validation == counted(rows, alone, step.held_out.rule)
-    assert chosen == choose_each(steps, ["router", "audited"], PARAMS.epsilon, PARAMS.delta)
+    methods = ["router", "audited", "policy", "exact"]
+    assert chosen == choose_each(steps, methods, PARAMS.epsilon, PARAMS.delta)
 
 
 def counted(rows: list[dict], alone: dict[str, dict], rule: Rule) -> Candidate:
@@ -128,7 +146,7 @@ def test_the_llm_answers_alone_if_every_rule_surely_loses_too_much(
     other = replace(study, partial=tmp_path)
     _, chosen, steps = routed_study(other, router, THRESHOLDS, rivals)
     assert not steps
-    assert [each.rule for each in chosen.values()] == [LLM, LLM]
+    assert [each.rule for each in chosen.values()] == [LLM] * 4
 
 
 def by_rule(row: dict) -> tuple:

@@ -83,7 +83,8 @@ def test_bild_tries_the_audits_of_audited_routing(study, rivals):
     assert tried == {(visit, audit) for visit in ("score", "risk") for audit in study.params.audits}
 
 
-def test_bild_with_audit_1_gives_the_llms_answers(study, rivals):
+def test_bild_with_audit_1_gives_the_llms_answers(study, tmp_path):
+    rivals = replace(study, holdout=(), partial=tmp_path).rivals()  # all rules are tested
     alone = in_the_rows(rivals, "llm", LLM_ALONE.rule)
     for risk in study.params.risks:
         exact = in_the_rows(rivals, "bild", Rule("risk", risk, 1.0))

@@ -10,7 +10,7 @@ from citer.data.problems import write_problems
 from citer.errors import InputError
 from citer.evaluation import study
 from citer.evaluation.choice import ChosenRule
-from citer.evaluation.points import read_findings
+from citer.evaluation.points import read_findings, rule_of
 from citer.stages import evaluate, paths, rivals
 from citer.storage.tables import read_as, read_json, table_metadata
 from tests.stages.conftest import run_router, with_taught_llm, write_router
@@ -70,11 +70,12 @@ def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(par
     run_router(params, 1)
     folder = paths.report(1)
     findings = read_findings(folder, params.evaluate, table_metadata(folder / "points.parquet"))
-    names = ("split", "visit", "threshold", "audit", "problem_id")
-    keys = {tuple(row[name] for name in names) for row in findings.outcomes.to_pylist()}
-    assert len(keys) == len(findings.outcomes) == 2 * (2 + 4) * 6
+    rows = findings.outcomes.to_pylist()
+    keys = {(row["split"], row["method"], rule_of(row), row["problem_id"]) for row in rows}
+    rules = {(row["method"], rule_of(row)) for row in findings.points}
+    assert len(keys) == len(rows) == 2 * len(rules) * 6
     chosen = read_as(folder / "chosen.json", dict[str, ChosenRule])
-    assert list(chosen) == ["router", "audited"]
+    assert list(chosen) == ["router", "audited", "policy", "exact"]
     deployed = read_as(folder / "threshold.json", ChosenRule)
     assert deployed == min(chosen.values(), key=lambda each: each.cost)
     assert {each.delta for each in chosen.values()} == {params.evaluate.delta}

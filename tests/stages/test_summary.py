@@ -15,6 +15,7 @@ from citer.storage.tables import digest, read_json, write_json
 from tests.reported import NOTHING_CERTIFIED
 from tests.stages.conftest import run_all, run_router
 
+OURS = ("router", "audited", "policy", "exact")
 RIVAL_NAMES = ("speculative", "random", "entropy")
 RULE = asdict(NOTHING_CERTIFIED)
 
@@ -56,24 +57,13 @@ def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier
 def test_the_summary_holds_every_method_of_every_iteration(params):
     run_all(params)
     metrics = json.loads((paths.SUMMARY / "metrics.json").read_text())
-    routers = {f"{name}_{k}" for name in ("router", "audited") for k in (1, 2)}
+    routers = {f"{name}_{k}" for name in OURS for k in (1, 2)}
     assert set(metrics) == {"slm", "llm", *routers, *RIVAL_NAMES, "train"}
     assert metrics["train"] == {name: {"rows": 7} for name in ("agree", "1", "2")}
     assert metrics["slm"]["llm_fraction"] == 0 < metrics["llm"]["llm_fraction"] == 1
     points = csv.read_csv(paths.SUMMARY / "points.csv").to_pylist()
     tried = {(p["method"], p["threshold"]) for p in points if p["method"].startswith("router")}
     assert tried == {(f"router_{k}", tau) for k in (1, 2) for tau in (0.35, 0.5)}
-    audited = {
-        (p["method"], p["visit"], p["threshold"], p["audit"])
-        for p in points
-        if p["method"].startswith("audited")
-    }
-    assert audited == {
-        (f"audited_{k}", "risk", risk, audit)
-        for k in (1, 2)
-        for risk in (0.2, 0.6)
-        for audit in (0.1, 1.0)
-    }
 
 
 def test_swapped_reports_are_refused(params):
@@ -93,7 +83,7 @@ def test_a_summary_covers_the_iterations_of_params_yaml(params):
     run_all(params)
     report.run(params.model_copy(update={"iterations": {"1": Iteration(previous="0")}}))
     metrics = read_json(paths.SUMMARY / "metrics.json")
-    assert set(metrics) == {"slm", "llm", "router_1", "audited_1", *RIVAL_NAMES, "train"}
+    assert set(metrics) == {"slm", "llm", *(f"{name}_1" for name in OURS), *RIVAL_NAMES, "train"}
 
 
 def test_a_summary_without_an_evaluation_is_refused(params):
@@ -126,7 +116,7 @@ def test_a_rule_that_was_not_tried_is_refused(params):
     [
         ({"router": {}}, "router.rule: missing"),
         ([], "top level: []: expected a valid dictionary"),
-        ({}, "no rule for audited, router"),
+        ({}, "no rule for audited, exact, policy, router"),
     ],
 )
 def test_an_invalid_file_of_chosen_rules_is_refused(params, chosen, complaint):
