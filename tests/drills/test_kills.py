@@ -33,10 +33,11 @@ from tests.flows.project import commit, make_clone
 
 pytestmark = pytest.mark.slow
 
-# Four questions can keep this promise, so there is a champion. Finetuning has a few steps.
+# A rule that keeps one of four answers keeps this promise, so there is a champion. Finetuning has a
+# few steps.
 SETTINGS: dict[str, dict[str, Any]] = {
     "finetune": {"steps": 8, "batch_size": 4},
-    "evaluate": {"epsilon": 0.9},
+    "evaluate": {"epsilon": 0.995},
 }
 RETRIED = {INNER, STAGE, COMMAND}
 KILLS = draw(4 * SCALE, SEED)

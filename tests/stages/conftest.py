@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +70,18 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def scored_template(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, with both halves of the token table, and router 0."""
+    folder = tmp_path_factory.mktemp("scored")
+    shutil.copytree(template, folder, dirs_exist_ok=True)
+    with chdir(folder), pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("citer.labelling.scoring.SHARD", CHUNK)
+        for stage in (score_llm, score_slm, router0):
+            stage.run(_params())
+    return folder
+
+
 @pytest.fixture
 def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     """Enter a project whose problems are not yet scored."""
@@ -76,6 +89,10 @@ def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("citer.labelling.labeller.CHUNK", CHUNK)
     monkeypatch.setattr("citer.labelling.scoring.SHARD", CHUNK)
+    return _params()
+
+
+def _params() -> Params:
     shipped = load_params(ROOT / "citer/config/params.yaml")
     limits = DecodeParams(slots=8, max_new_tokens=20)
     return shipped.model_copy(
@@ -89,10 +106,9 @@ def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def scored(project: Params) -> Params:
+def scored(project: Params, scored_template: Path) -> Params:
     """Enter a project with both halves of the token table, and router 0."""
-    for stage in (score_llm, score_slm, router0):
-        stage.run(project)
+    shutil.copytree(scored_template, Path.cwd(), dirs_exist_ok=True)
     return project
 
 
