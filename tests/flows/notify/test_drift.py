@@ -107,7 +107,8 @@ def test_a_drift_is_seen_and_ends_in_a_new_champion_that_serves(server: Server) 
     url = f"http://127.0.0.1:{(port := free_port())}"
     serve = [citer, "serve", "--router", "models:/citer-router@champion", "--log", LOG]
     serve += ["--port", str(port), "--poll", "1"]
-    with running(server.env, "worker", "start", "--pool", "cpu"), serving(serve, server.env, url):
+    own = server.env | {"MLFLOW_TRACKING_URI": ""}  # MLflow leaves that of another test in it
+    with running(server.env, "worker", "start", "--pool", "cpu"), serving(serve, own, url):
         client = Client(url)
         usual = [next(two)["problem"] for _ in range(WINDOW)]
         assert client.versions(usual) == {"citer-router/1"}
