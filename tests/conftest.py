@@ -2,6 +2,7 @@
 
 import copy
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from tests.drills.scale import SCALE, SEED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,3 +92,15 @@ def noisy_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr("citer.models.vocabulary.perturbed", counted)
     return counts
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count what the drills recorded. pytest-xdist loads this file in its main process."""
+    passed = terminalreporter.getreports("passed")
+    tally = Counter[str]()
+    for name, count in (each for report in passed for each in report.user_properties):
+        tally[name] += int(str(count))
+    if tally:
+        terminalreporter.section(f"drills that held, DRILL={SCALE}, DRILL_SEED={SEED}")
+        for name in sorted(tally):
+            terminalreporter.line(f"{tally[name]:6,} {name}")

@@ -1,10 +1,9 @@
 """A tiny project in which every stage has run, and a clone whose stages write fixed files.
 
-Tests record what they drilled as properties. A table at the end of the run counts them.
+Tests record what they drilled as properties. `tests/conftest.py` counts them at the end of a run.
 """
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.drills.project import Settings, make_project
-from tests.drills.scale import SCALE, SEED
 from tests.drills.stages import Undisturbed
 from tests.flows.project import finetune, make_clone
 
@@ -57,14 +55,3 @@ def clone(finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     return folder
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    passed = terminalreporter.getreports("passed")
-    tally = Counter[str]()
-    for name, count in (each for report in passed for each in report.user_properties):
-        tally[name] += int(str(count))
-    if tally:
-        terminalreporter.section(f"drills that held, DRILL={SCALE}, DRILL_SEED={SEED}")
-        for name in sorted(tally):
-            terminalreporter.line(f"{tally[name]:6,} {name}")
