@@ -28,10 +28,10 @@ Listed = Field(strict=False)  # YAML has lists, a frozen section has tuples
 SomeListed = Field(strict=False, min_length=1)
 Source = Literal["auto", "given", "llm", "both"]  # of references
 Against = Literal["auto", "answers", "llm"]  # what answers are compared with
-CandidateName = Literal["citer", "audited", "any"]  # whose rules may be deployed
-RivalName = Literal[
-    "entropy", "random", "speculative", "bild", "co_llm", "citer_s", "query", "oracle"
+CandidateName = Literal[
+    "citer", "audited", "citer_s", "co_llm", "entropy", "bild", "speculative", "exact", "any"
 ]
+BoundName = Literal["random", "query", "oracle"]
 
 
 def _listed_once(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -42,9 +42,11 @@ DESCRIPTIONS = {
     "score_slm": """
     Compute the SLM's next token and hidden state at every position of each reference.
     """,
-    "router0": "Write router 0, which always accepts the SLM's token, and train the head `agree`.",
+    "router0": """
+    Write router 0, which always accepts the SLM's token, and train the heads that need no labels.
+    """,
     "rivals": """
-    Answer validation and test by the methods that a router must beat (evaluate.rivals).
+    Answer by each model alone, and by the candidates that are the same for each iteration.
 
     Stops the run if the LLM is right on too few validation questions (evaluate.llm_floor),
     unless answers are compared with the LLM's (evaluate.against).

@@ -14,12 +14,12 @@ from citer.executors.workers import WorkerParams
 from citer.rule import Rule
 from citer.sections import (
     Against,
+    BoundName,
     CandidateName,
     Count,
     Listed,
     Once,
     Rate,
-    RivalName,
     Section,
     Seed,
     Share,
@@ -32,7 +32,6 @@ from citer.sections import (
 from citer.storage.yaml_file import read_yaml
 
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
-Rival = Annotated[RivalName, replaced(confidence="entropy")]
 
 
 def _beta(given: Any) -> float:
@@ -166,14 +165,18 @@ class EvaluateParams(Section):
     validation and test have one, else `llm`. The promise holds at confidence 1 - delta.
     """
 
-    REMOVED: ClassVar = SEED | DECODE
+    REMOVED: ClassVar = {
+        **SEED,
+        **DECODE,
+        "rivals": "evaluate.candidates has the methods, evaluate.bounds has random, query, oracle",
+    }
 
     llm_fractions: Annotated[tuple[Share, ...], Field(strict=False, min_length=2)]
     risks: Annotated[tuple[Share, ...], Listed]
     audits: Annotated[tuple[Beta, ...], Listed]
     gammas: Annotated[tuple[Tokens, ...], Listed]
     candidates: Annotated[tuple[CandidateName, ...], SomeListed, Once] = get_args(CandidateName)
-    rivals: Annotated[tuple[Rival, ...], Listed, Once] = get_args(RivalName)
+    bounds: Annotated[tuple[BoundName, ...], Listed, Once] = get_args(BoundName)
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
@@ -194,14 +197,21 @@ class AnswerParams(Section):
     max_new_tokens: Tokens
 
 
+class ServeParams(Section):
+    """Where the deployed rule will serve. It decides the cost, and with it the choice."""
+
+    batch: Slots = 1
+
+
 class RegisterParams(Section):
     """Where a router is registered, and the gate's margins."""
+
+    REMOVED: ClassVar = {"batch": "serve.batch takes its place"}
 
     model_name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     experiment: str
     margin: Annotated[float, Field(ge=0, lt=1)]
     byte_margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
-    batch: Slots = 1
 
 
 class Iteration(Section):
@@ -226,6 +236,7 @@ class Params(Section):
     label: LabelParams
     train: TrainParams
     evaluate: EvaluateParams
+    serve: ServeParams = ServeParams()
     answer: AnswerParams
     register_: Annotated[RegisterParams, Field(alias="register")]
     workers: WorkerParams = WorkerParams()
@@ -243,14 +254,6 @@ class Params(Section):
                 "evaluate.sampling: expected null: an LLM behind a server (pair.llm_url) is asked "
                 "for greedy decoding only"
             )
-        return self
-
-    @model_validator(mode="after")
-    def batch_is_counted(self) -> Self:
-        batch, counted = self.register_.batch, sorted({1, *self.evaluate.batches})
-        if batch not in counted:
-            listed = ", ".join(map(str, counted))
-            raise ValueError(f"register.batch: {batch}; expected one of evaluate.batches: {listed}")
         return self
 
     @field_validator("iterations")

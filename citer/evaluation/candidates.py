@@ -1,11 +1,25 @@
-"""The candidates: every scorer of a router, with every visit and every audit.
+"""The candidates: every scorer with every visit and every audit, all with the same settings.
 
-Known methods are among them: CITER with other heads, CITER-S (`contested_llm`), Co-LLM, an entropy
-threshold, BiLD (entropy with audits), speculative decoding (`every γ audit 1`). Those that always
-give the LLM's own text are the method `exact`, all others the method `policy`.
+A candidate belongs to one method. Known methods are points of this space:
+
+    router        CITER (arXiv 2502.01976): `score` by `stand`
+    audited       the same head, `score` or `risk`, with audits
+    citer_s       CITER-S (the same paper): `score` by `contested_llm`
+    co_llm        Co-LLM (arXiv 2403.03870): `score` by `co_llm`; the SLM is not trained with it
+    entropy       an entropy threshold: `score` by `entropy`
+    bild          BiLD (Big Little Decoder, arXiv 2302.07863): by `entropy`, with audits
+    speculative   speculative decoding (arXiv 2211.17192): `every γ audit 1`
+    exact         any scorer with `audit 1`, among them SpecDec++ (arXiv 2405.19715)
+    policy        all others
+
+BiLD's fallback is a threshold on the largest probability, and its rollback a fixed distance from
+the LLM's distribution; here entropy and an audit by odds have these roles.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from citer.config.params import EvaluateParams
 from citer.decoding.policy import ENTROPY, ScoredBy, Scorer, always_slm, low_entropy
@@ -13,39 +27,92 @@ from citer.evaluation.methods import ITERATIONS, Kind, Style
 from citer.evaluation.sweep import Line, Method
 from citer.models.router import Router
 from citer.rule import Rule, When
+from citer.sections import CandidateName
 
-POLICY, EXACT = (Style(kind, *ITERATIONS[0]) for kind in (Kind.POLICY, Kind.EXACT))
+
+class Scored(NamedTuple):
+    """What a head learns, and what it reads: see `citer.training`."""
+
+    labels: str
+    input: str
+
+
+STATE, WIDE, NUMBERS = "the hidden state", "the hidden state, a wide head", "ten numbers"
+INPUTS = {"stand": WIDE, "narrow": STATE, "logistic": NUMBERS}  # of heads that learn preferences
+TARGETS = {  # of heads that are trained once
+    "agree": "agreement",
+    "contested_llm": "contested → LLM",
+    "contested_slm": "contested → SLM",
+    "co_llm": "Co-LLM's likelihood",
+}
+SCORERS = {name: Scored("preferences", own) for name, own in INPUTS.items()} | {
+    f"{name}{ending}": Scored(labels, own)
+    for name, labels in TARGETS.items()
+    for ending, own in (("", STATE), ("_logistic", NUMBERS))
+}
+
+PLAIN = {"stand": "router", "contested_llm": "citer_s", "co_llm": "co_llm", ENTROPY: "entropy"}
+RELAXED = {"stand": "audited", ENTROPY: "bild"}
+NAMES: Mapping[CandidateName, str] = {"citer": "router", "any": "policy"}  # others are equal
+# `Findings.numbered` replaces the look of those with the first iteration's.
+STYLES = {
+    "router": Style(Kind.ROUTER, *ITERATIONS[0]),
+    "audited": Style(Kind.AUDITED, *ITERATIONS[0]),
+    "policy": Style(Kind.POLICY, *ITERATIONS[0]),
+    "exact": Style(Kind.EXACT, *ITERATIONS[0]),
+    "entropy": Style(Kind.RIVAL, "#009E73", "^"),
+    "bild": Style(Kind.RIVAL, "#009E73", "<"),
+    "co_llm": Style(Kind.RIVAL, "#000000", "p"),
+    "citer_s": Style(Kind.RIVAL, "#F0E442", "X"),
+    "speculative": Style(Kind.EXACT, "#E69F00", "v"),
+}
 Visits = Sequence[tuple[When, float]]
 
 
 def scorers_of(router: Router) -> dict[str, Scorer]:
-    """Return the scorers by their names in rules: the SLM's entropy, and all heads of a router."""
-    heads = {name: ScoredBy(head) for name, head in router.heads.items()}
-    return {ENTROPY: low_entropy, **heads}
+    """Return the scorers of a router's heads by their names in rules."""
+    return {name: ScoredBy(head) for name, head in router.heads.items()}
+
+
+UNTRAINED: dict[str, Scorer] = {"": always_slm, ENTROPY: low_entropy}
+
+
+def method_of(rule: Rule) -> str:
+    """Return the name of a candidate's method. The rule names its scorer."""
+    if rule.exact:
+        return "speculative" if rule.visit == "every" else "exact"
+    return (RELAXED if rule.audit else PLAIN).get(rule.by, "policy")
 
 
 def candidates(
     scorers: Mapping[str, Scorer], taus: Mapping[str, Sequence[float]], params: EvaluateParams
 ) -> list[Line]:
-    """Make the lines of all scorers. `taus` has the thresholds of each."""
-    lines = [_line("", always_slm, _every(params), beta) for beta in _betas(params)]
-    for name, scorer in scorers.items():
-        scored: Visits = [("score", tau) for tau in taus[name]]
-        risky: Visits = [("risk", rho) for rho in params.risks]
-        lines.append(_line(name, scorer, scored, 0))
-        lines += [_line(name, scorer, [*scored, *risky], beta) for beta in _betas(params)]
-    return lines
+    """Make the lines of all scorers for the methods that `params` lists.
+
+    `taus` has the thresholds of each. The scorer without a name visits every γ tokens.
+    """
+    lines = [
+        _line(scorer, [Rule(*visit, audit, name) for visit in visits])
+        for name, scorer in scorers.items()
+        for audit in sorted({0.0, *params.audits, 1.0})
+        if (visits := _visits(name, taus.get(name, ()), audit, params))
+    ]
+    wanted = {NAMES.get(name, name) for name in params.candidates}
+    return [line for line in lines if line.method.name in wanted]
 
 
-def _every(params: EvaluateParams) -> Visits:
-    return [("every", gamma) for gamma in params.gammas]
+def _visits(name: str, taus: Sequence[float], audit: float, params: EvaluateParams) -> Visits:
+    if not name:
+        return [("every", gamma) for gamma in params.gammas if audit]
+    risks = params.risks if audit else ()
+    return [*(("score", tau) for tau in taus), *(("risk", rho) for rho in risks)]
 
 
-def _betas(params: EvaluateParams) -> list[float]:
-    return sorted({*params.audits, 1.0})
+def _line(scorer: Scorer, rules: Sequence[Rule]) -> Line:
+    name = method_of(rules[0])
+    return Line(Method.of(name, scorer, STYLES[name]), rules)
 
 
-def _line(name: str, scorer: Scorer, visits: Visits, audit: float) -> Line:
-    style = EXACT if audit == 1 else POLICY
-    rules = [Rule(*visit, audit, name) for visit in visits]
-    return Line(Method.of(style.kind.value, scorer, style), rules)
+def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:
+    """Return thresholds with these shares of the scores below them, midway between two scores."""
+    return np.unique(np.quantile(scores, fractions, method="midpoint")).tolist()

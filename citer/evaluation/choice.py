@@ -28,7 +28,7 @@ class Candidate:
     n: int
     discordant: int
     llm_fraction: float
-    cost: float  # bytes at batch 1, relative to the LLM alone
+    cost: float  # bytes where it will serve, relative to the LLM alone
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,11 @@ class ChosenRule:
 
 
 Chosen = Mapping[str, ChosenRule]  # by method
+
+
+def deployed(chosen: Chosen) -> str:
+    """Return the method whose rule is deployed: the cheapest on validation, the first of equals."""
+    return min(chosen, key=lambda method: chosen[method].cost)
 
 
 def upper_bound(errors: float, questions: int, delta: float) -> float:
@@ -81,12 +86,15 @@ def certified(candidates: Sequence[Candidate], epsilon: float, delta: float) -> 
     then holds at confidence 1 - delta for all these rules together (B. L. Wiens,
     Pharmaceutical Statistics 2, 2003, 211-215). With `FIRST` = 1 this is a fixed-sequence test,
     which ends at the first failure.
+
+    An exact rule needs no test, since its answers are the LLM's own.
     """
     passed: list[bool] = []
     level = FIRST * delta
     part = (1 - FIRST) * delta / max(1, len(candidates) - 1)
     for each in candidates:
-        passed.append(upper_bound(each.discordant, each.n, level) <= epsilon)
+        kept = upper_bound(each.discordant, each.n, level) <= epsilon
+        passed.append(kept or each.rule.exact)
         level = level * passed[-1] + part
     return passed
 
@@ -101,6 +109,6 @@ def choose(passed: Iterable[Candidate], epsilon: float, delta: float) -> ChosenR
         **vars(best),
         epsilon=epsilon,
         delta=delta,
-        bound=upper_bound(best.discordant, best.n, delta),
+        bound=0.0 if best.rule.exact else upper_bound(best.discordant, best.n, delta),
         certified=True,
     )

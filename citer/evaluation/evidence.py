@@ -3,18 +3,22 @@
 Nothing is decoded here, so another promise needs no other answers.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
+from citer.decoding.answer import Counts
 from citer.evaluation.choice import Candidate, Chosen, least_questions
+from citer.evaluation.cost import Batch
 from citer.evaluation.measure import ACCURACY, Measure
-from citer.evaluation.methods import Row, styles
+from citer.evaluation.methods import Row
 from citer.evaluation.points import Findings, rule_of
 from citer.evaluation.sequence import Step, choose_each, sequence
 from citer.rule import LLM, Rule
+
+if TYPE_CHECKING:  # the engine with its models takes seconds to import
+    from citer.evaluation.sweep import Run
 
 HELD_OUT = "preference"  # the split whose held-out questions order the rules
 
@@ -26,66 +30,85 @@ class Tried(NamedTuple):
     rule: Rule
 
 
+LLM_ALONE = Tried("llm", LLM)
 Answers = Mapping[Tried, Mapping[str, Row]]  # rows of the OUTCOME table, by problem_id
 
 
-def candidate(
-    rule: Rule, rows: Iterable[Row], llm_rows: Mapping[str, Row], measure: Measure
-) -> Candidate:
-    """Compare a rule's answers with the LLM's own answers to the same questions.
+class Evidence(NamedTuple):
+    """What the stored answers of a split say about rules, at the place where they will serve."""
 
-    `llm_rows` holds the LLM's outcomes by problem_id.
-    """
-    answered = [(row, llm_rows[row["problem_id"]]) for row in rows]
-    if not answered:
-        return Candidate(rule, 0, 0, 0.0, 0.0)
-    kept = [row["correct"] for row, llm in answered if measure.counts(llm["correct"])]
-    tokens, llm_tokens, moved = (
-        sum(row[name] for row, _ in answered) for name in ("tokens", "llm_tokens", "bytes")
-    )
-    return Candidate(
-        rule=rule,
-        n=len(kept),
-        discordant=kept.count(False),
-        llm_fraction=llm_tokens / tokens,
-        cost=moved / sum(llm["bytes"] for _, llm in answered),
-    )
+    answers: Answers
+    points: Mapping[Tried, Row]
+    measure: Measure
+    schedules: Sequence[Batch]
+
+    @classmethod
+    def of(cls, found: Findings, split: str, measure: Measure, schedules: Sequence[Batch]) -> Self:
+        answers: dict[Tried, dict[str, Row]] = {}
+        for row in found.outcomes.filter(pc.field("split") == split).to_pylist():
+            answers.setdefault(_tried(row), {})[row["problem_id"]] = row
+        points = {_tried(row): row for row in found.points if _is_whole(row, split)}
+        return cls(answers, points, measure, schedules)
+
+    def candidate(self, tried: Tried) -> Candidate:
+        """Compare a rule's answers with the LLM's own answers to the same questions."""
+        rows, llm = self.answers.get(tried, {}), self.answers.get(LLM_ALONE, {})
+        kept = [row["correct"] for key, row in rows.items() if self._counts(llm[key])]
+        if not rows:
+            return Candidate(tried.rule, 0, 0, 0.0, 0.0)
+        point = self.points[tried]
+        cost = price(point, self.schedules)
+        return Candidate(tried.rule, len(kept), kept.count(False), point["llm_fraction"], cost)
+
+    def _counts(self, llm: Row) -> bool:
+        return self.measure.counts(llm["correct"])
 
 
-def held_out(outcomes: pa.Table, lines: Iterable[Iterable[Tried]]) -> list[list[Candidate]]:
-    """Compare the rules of all lines with the LLM on the held-out questions.
+def price(point: Row, schedules: Sequence[Batch]) -> float:
+    """Return the cost of a point under the best of the schedules."""
+    return float(min(point[batch.column] for batch in schedules))
 
-    They are graded against an answer, the LLM's own where none is given.
-    """
-    answers = _answers(outcomes, HELD_OUT)
-    llm_rows = answers.get(Tried("llm", LLM), {})
-    return [
-        [candidate(each.rule, answers.get(each, {}).values(), llm_rows, ACCURACY) for each in line]
-        for line in lines
-    ]
+
+def compared(run: "Run", llm: "Run", schedules: Sequence[Batch]) -> Candidate:
+    """Compare a rule's run on held-out questions with the LLM's own."""
+    both = zip(run.results, llm.results, strict=True)
+    kept = [own.correct for own, other in both if ACCURACY.counts(other.correct)]
+    cost = min(run.moved(batch) / llm.moved(batch) for batch in schedules)
+    total = Counts.total(own.counts for own in run.results)
+    fraction = total.llm_tokens / total.tokens
+    return Candidate(run.rule, len(kept), kept.count(False), fraction, cost)
+
+
+def _is_whole(row: Row, split: str) -> bool:
+    return bool((row["split"], row["task"]) == (split, "all"))
+
+
+def _tried(row: Row) -> Tried:
+    return Tried(row["method"], rule_of(row))
 
 
 def choose_rules(
-    found: Findings, rivals: Findings, measure: Measure, epsilon: float, delta: float
+    found: Findings,
+    measure: Measure,
+    schedules: Sequence[Batch],
+    epsilon: float,
+    delta: float,
 ) -> tuple[Chosen, list[Step]]:
-    """Choose a rule for each method of a router from its findings.
+    """Choose a rule for each method by its findings and the LLM's.
 
     All rules are tested in one sequence, the returned steps. The held-out questions decide its
     order, so the promises hold at confidence 1 - delta for all methods together.
     """
-    own = dict.fromkeys(Tried(row["method"], rule_of(row)) for row in found.points)
-    by_method: dict[str, list[Tried]] = {}
-    for tried in own:
-        by_method.setdefault(tried.method, []).append(tried)
-    lines = list(by_method.values())
-    seen, validated = held_out(found.outcomes, lines), _answers(found.outcomes, "validation")
-    llm_rows = rivals.llm_alone("validation")
-    steps = []
-    for n, number in sequence(seen, epsilon):
-        tried = lines[n][number]
-        judged = candidate(tried.rule, validated[tried].values(), llm_rows, measure)
-        steps.append(Step(tried.method, seen[n][number], judged))
-    methods = list(dict.fromkeys(["router", *styles(found.points)]))
+    tried = list(dict.fromkeys(_tried(row) for row in found.candidates.points))
+    # They are graded against an answer, the LLM's own where none is given.
+    before = Evidence.of(found, HELD_OUT, ACCURACY, schedules)
+    seen = [before.candidate(each) for each in tried]
+    validation = Evidence.of(found, "validation", measure, schedules)
+    steps = [
+        Step(tried[n].method, seen[n], validation.candidate(tried[n]))
+        for n in sequence(seen, epsilon)
+    ]
+    methods = list(dict.fromkeys(each.method for each in tried))
     return choose_each(steps, methods, epsilon, delta), steps
 
 
@@ -100,10 +123,3 @@ def too_few(
         f"validation: {measure.counted.format(n=counted)}, too few to certify any rule: "
         f"evaluate.epsilon {epsilon:g} needs {enough:,}"
     )
-
-
-def _answers(outcomes: pa.Table, split: str) -> Answers:
-    answers: dict[Tried, dict[str, Row]] = {}
-    for row in outcomes.filter(pc.field("split") == split).to_pylist():
-        answers.setdefault(Tried(row["method"], rule_of(row)), {})[row["problem_id"]] = row
-    return answers

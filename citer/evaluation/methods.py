@@ -3,10 +3,12 @@
 A method is defined together with its style. Its points store the style.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+T = TypeVar("T")
 Row = dict[str, Any]
 MODELS = ("slm", "llm")  # each alone: both ends of every frontier
 
@@ -23,15 +25,19 @@ ITERATIONS = (("#0072B2", "o"), ("#D55E00", "s"), ("#CC79A7", "D"), ("#56B4E9", 
 
 
 class Kind(StrEnum):
-    """The kind of a method. It decides at which rule a report shows the method."""
+    """The kind of a method. It decides how a report shows the method, and at which rule."""
 
     ALONE = "alone"  # one model writes every token: its only rule
-    ROUTER = "router"  # a trained router without audits: the chosen rule
-    AUDITED = "audited"  # a trained router with audits: the chosen rule
-    POLICY = "policy"  # any scorer of a router, with or without audits: the chosen rule
-    RIVAL = "rival"  # another way to route: the LLM fraction of the last router without audits
-    EXACT = "exact"  # no training, and always the LLM's own answer: the cheapest rule
-    BOUND = "bound"  # no method, since it knows the LLM's answer in advance: its only rule
+    ROUTER = "router"  # CITER's head without audits: the chosen rule
+    AUDITED = "audited"  # CITER's head with audits: the chosen rule
+    POLICY = "policy"  # any other scorer, with or without audits: the chosen rule
+    RIVAL = "rival"  # a known method that needs no preferences: the chosen rule
+    EXACT = "exact"  # always the LLM's own answer: the chosen rule
+    BOUND = "bound"  # no candidate: the rule nearest to the deployed one in LLM fraction
+
+
+# Methods that each iteration has anew, since their heads learn from its labels.
+ANEW = ("router", "audited", "policy", "exact")
 
 
 class Style(NamedTuple):
@@ -47,12 +53,23 @@ class Style(NamedTuple):
         return self._asdict() | {"kind": self.kind.value}
 
 
-PLAIN = Style(Kind.RIVAL, "#000000", ".")  # the default
+PLAIN = Style(Kind.BOUND, "#000000", ".")  # the default
 
 
 def styles(points: Iterable[Row]) -> dict[str, Style]:
     """Collect the style of every method in rows of the POINT table, in order of appearance."""
     return {row["method"]: Style(Kind(row["kind"]), row["colour"], row["marker"]) for row in points}
+
+
+def numbered(method: str, iteration: str) -> str:
+    """Add the iteration to the name of a method in `ANEW`: `router_2`."""
+    return f"{method}_{iteration}" if method in ANEW else method
+
+
+def of_last(by_method: Mapping[str, T], iteration: str) -> dict[str, T]:
+    """Leave out the methods of other iterations."""
+    earlier = re.compile(f"({'|'.join(ANEW)})_(?!{iteration}$)[0-9]+")
+    return {name: own for name, own in by_method.items() if not earlier.fullmatch(name)}
 
 
 def label(method: str) -> str:

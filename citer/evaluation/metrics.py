@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import sqrt
 
-import numpy as np
 from scipy.special import ndtri
 
 CONFIDENCE = 0.95
@@ -22,12 +21,6 @@ def share_interval(successes: int, trials: int) -> tuple[float, float]:
     variance = successes * (trials - successes) / trials + z**2 / 4
     half = z * sqrt(variance) / (trials + z**2)
     return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def value_at(fraction: float, fractions: Sequence[float], values: Sequence[float]) -> float:
-    """Interpolate `values` linearly at an LLM fraction."""
-    order = np.argsort(fractions, kind="stable")
-    return float(np.interp(fraction, np.asarray(fractions)[order], np.asarray(values)[order]))
 
 
 def fraction_for(

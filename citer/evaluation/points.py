@@ -4,8 +4,8 @@ In a row, the share of correct answers is `accuracy`, whatever the measure of th
 column has the name of the measure.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from citer.config.params import EvaluateParams
 from citer.data.tasks.grading import Failures, failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError
-from citer.evaluation.cost import batches
+from citer.evaluation.cost import Batch
 from citer.evaluation.measure import Conditions, Measure
-from citer.evaluation.methods import Row
+from citer.evaluation.methods import Kind, Row, numbered
 from citer.evaluation.metrics import share_interval
 from citer.rule import Rule
 from citer.storage.schema import OUTCOME, point
@@ -35,10 +34,14 @@ RIVALS_STAMP, ROUTER_STAMP = {"methods": "rivals"}, {"methods": "router"}
 
 @dataclass(frozen=True)
 class Findings:
-    """An OUTCOME table, and rows of the POINT table."""
+    """An OUTCOME table, and rows of the POINT table, of all splits."""
 
     outcomes: pa.Table
     points: list[Row]
+
+    @property
+    def on_test(self) -> list[Row]:
+        return [row for row in self.points if row["split"] == "test"]
 
     @property
     def failures(self) -> list[Failures]:
@@ -47,18 +50,37 @@ class Findings:
         columns = (failed[name].to_pylist() for name in ("task", "problem_id", "failure"))
         return failures(zip(*columns, strict=True))
 
-    def numbered(self, iteration: str, colour: str, marker: str) -> "Findings":
-        """Add the iteration to the names of all methods (`router_2`), and set their look."""
-        method = pc.binary_join_element_wise(self.outcomes["method"], iteration, "_")
-        place = self.outcomes.schema.get_field_index("method")
-        outcomes = self.outcomes.set_column(place, OUTCOME.field("method"), method)
-        look = {"colour": colour, "marker": marker}
-        points = [row | look | {"method": f"{row['method']}_{iteration}"} for row in self.points]
-        return Findings(outcomes, points)
+    def joined(self, other: "Findings") -> "Findings":
+        outcomes = pa.concat_tables([self.outcomes, other.outcomes])
+        return Findings(outcomes, [*self.points, *other.points])
 
-    def without(self, split: str) -> "Findings":
-        """Leave out the outcomes of a split."""
-        return Findings(self.outcomes.filter(pc.field("split") != split), self.points)
+    def where(self, keep: Callable[[Row], bool]) -> "Findings":
+        """Keep the methods and splits by the points, each of which has a method and a split."""
+        points = [row for row in self.points if keep(row)]
+        kept = {(row["method"], row["split"]) for row in points}
+        columns = (self.outcomes[name].to_pylist() for name in ("method", "split"))
+        mask = [each in kept for each in zip(*columns, strict=True)]
+        return Findings(self.outcomes.filter(pa.array(mask, pa.bool_())), points)
+
+    @property
+    def candidates(self) -> "Findings":
+        """Leave out the models alone and the bounds."""
+        return self.where(lambda row: row["kind"] not in (Kind.ALONE, Kind.BOUND))
+
+    def of_iteration(self, iteration: str, colour: str, marker: str) -> "Findings":
+        """Add the iteration to the names of the methods in `ANEW`, and set their look."""
+        look = {"colour": colour, "marker": marker}
+        points = [
+            row | look | {"method": name}
+            if (name := numbered(row["method"], iteration)) != row["method"]
+            else row
+            for row in self.points
+        ]
+        names = [numbered(name, iteration) for name in self.outcomes["method"].to_pylist()]
+        place = self.outcomes.schema.get_field_index("method")
+        column = pa.array(names, pa.string())
+        outcomes = self.outcomes.set_column(place, OUTCOME.field("method"), column)
+        return Findings(outcomes, points)
 
     def llm_alone(self, split: str) -> dict[str, Row]:
         """Return the LLM's own outcomes on a split, by problem_id."""
@@ -66,29 +88,29 @@ class Findings:
         return {row["problem_id"]: row for row in self.outcomes.filter(mine).to_pylist()}
 
 
-def write_findings(folder: Path, findings: Findings, params: EvaluateParams, stamp: Row) -> None:
+def write_findings(folder: Path, findings: Findings, batches: Sequence[Batch], stamp: Row) -> None:
     """Write both tables of a report. The stamp has the measure."""
     measure = Conditions.stored(stamp).measure
-    schemas = _schemas(params, measure)
+    schemas = _schemas(batches, measure)
     points = pa.Table.from_pylist([*map(measure.keys, findings.points)], schemas["points"])
     for name, table in (("outcomes", findings.outcomes), ("points", points)):
         write_table(folder / f"{name}.parquet", table, schemas[name], stamp)
 
 
-def read_findings(folder: Path, params: EvaluateParams, stamp: Row) -> Findings:
+def read_findings(folder: Path, batches: Sequence[Batch], stamp: Row) -> Findings:
     """Read both tables of a report.
 
     Raises InputError if a file is missing, or if its stamp differs from `stamp` (`study_stamp`).
     """
     tables = {}
-    for name, schema in _schemas(params, Conditions.stored(stamp).measure).items():
+    for name, schema in _schemas(batches, Conditions.stored(stamp).measure).items():
         path = folder / f"{name}.parquet"
         tables[name] = read_table(path, schema)
         stored = _complete(table_metadata(path))
         for field, value in _complete(stamp).items():
             if stored.get(field) != value:
                 raise InputError(f"{path}: its {field} is {stored.get(field)}, here it is {value}")
-    names = _point(params).names
+    names = _point(batches).names
     return Findings(tables["outcomes"], tables["points"].rename_columns(names).to_pylist())
 
 
@@ -97,13 +119,13 @@ def _complete(stamp: Row) -> Row:
     return stamp | Conditions.stored(stamp).fields
 
 
-def _schemas(params: EvaluateParams, measure: Measure) -> dict[str, pa.Schema]:
-    on_disk = [field.with_name(measure.key(field.name)) for field in _point(params)]
+def _schemas(batches: Sequence[Batch], measure: Measure) -> dict[str, pa.Schema]:
+    on_disk = [field.with_name(measure.key(field.name)) for field in _point(batches)]
     return {"outcomes": OUTCOME, "points": pa.schema(on_disk)}
 
 
-def _point(params: EvaluateParams) -> pa.Schema:
-    return point(batch.name for batch in batches(params.batches))
+def _point(batches: Sequence[Batch]) -> pa.Schema:
+    return point(batch.name for batch in batches)
 
 
 def outcome_table(runs: Iterable["Run"]) -> pa.Table:
@@ -142,32 +164,36 @@ def rule_of(row: Row) -> Rule:
 
 
 def point_rows(
-    runs: Iterable["Run"], params: EvaluateParams, earlier: Sequence[Row] = ()
+    runs: Iterable["Run"], batches: Sequence[Batch], earlier: Iterable[Row] = ()
 ) -> list[Row]:
-    """Make rows of the POINT table.
+    """Make rows of the POINT table. Tasks have rows of their own on test.
 
     Costs are relative to the LLM alone. Its points are among those of `runs` or in `earlier`.
     """
-    rows = [row for run in runs for row in _by_task(run, params)]
-    llm = {row["task"]: row for row in (*earlier, *rows) if row["method"] == "llm"}
+    rows = [row for run in runs for row in _by_task(run, batches)]
+    llm = {_place(row): row for row in (*earlier, *rows) if row["method"] == "llm"}
     for row in rows:
-        for batch in batches(params.batches):
+        for batch in batches:
             moved = f"bytes_per_answer_{batch.name}"
-            row[f"cost_{batch.name}"] = row[moved] / llm[row["task"]][moved]
+            row[f"cost_{batch.name}"] = row[moved] / llm[_place(row)][moved]
     return rows
 
 
-def _by_task(run: "Run", params: EvaluateParams) -> Iterator[Row]:
-    for task in ("all", *sorted({result.problem.task for result in run.results})):
+def _place(row: Row) -> tuple[str, str]:
+    return row["split"], row["task"]
+
+
+def _by_task(run: "Run", batches: Sequence[Batch]) -> Iterator[Row]:
+    split = run.results[0].problem.split
+    tasks = sorted({result.problem.task for result in run.results}) if split == "test" else ()
+    for task in ("all", *tasks):
         results = [result for result in run.results if task in ("all", result.problem.task)]
-        traces = [result.trace for result in results]
-        moved = {
-            f"bytes_per_answer_{batch.name}": run.prices.moved(*batch.work(traces)) / len(traces)
-            for batch in batches(params.batches)
-        }
+        own = replace(run, results=results)
+        moved = {f"bytes_per_answer_{batch.name}": own.moved(batch) for batch in batches}
         yield {
             "method": run.method,
             **run.style.columns,
+            "split": split,
             "task": task,
             **rule_columns(run.rule),
             **_quality(results),

@@ -15,7 +15,7 @@ from itertools import compress
 
 from citer.evaluation.choice import Candidate, Chosen, certified, choose, upper_bound
 
-BETTER = 3  # a rule that so many others beat on the held-out questions is not tested
+MOST = 0.2  # share of held-out questions that a rule may lose and still be tested
 CONFIDENCE = 0.95
 
 
@@ -52,41 +52,37 @@ def _evidence(seen: Candidate) -> dict[str, float]:
     return {"n": seen.n, "discordant": seen.discordant, "cost": seen.cost}
 
 
-def sequence(lines: Sequence[Sequence[Candidate]], epsilon: float) -> list[tuple[int, int]]:
+def sequence(seen: Sequence[Candidate], epsilon: float) -> list[int]:
     """Order the rules to test on validation, by their results on the held-out questions.
 
-    `lines` start with their safest rule, which decides between equal results. Returns the place of
-    each rule: the number of its line, and its number in the line. Two kinds of rules are left out:
-    those that are not `worth_testing`, and those that lose more than epsilon of the held-out
-    questions at confidence 95 %.
+    Returns the numbers of the rules. Those that lose more than epsilon of the held-out questions at
+    confidence 95 % are left out.
     """
 
-    def risk(place: tuple[int, int]) -> tuple[int, float, int]:
-        line, number = place
-        seen = lines[line][number]
-        return seen.discordant, -seen.cost, number
+    def risk(number: int) -> tuple[int, float]:
+        return seen[number].discordant, -seen[number].cost
 
-    places = [
-        (n, number)
-        for n, line in enumerate(lines)
-        for number in worth_testing(line)
-        if _lower_bound(line[number].discordant, line[number].n) <= epsilon
-    ]
-    return sorted(places, key=risk)
+    numbers = (
+        number
+        for number, each in enumerate(seen)
+        if _lower_bound(each.discordant, each.n) <= epsilon
+    )
+    return sorted(numbers, key=risk)
 
 
-def worth_testing(line: Sequence[Candidate]) -> list[int]:
+def worth_testing(family: Sequence[Candidate]) -> list[int]:
     """Return the numbers of the rules that validation must answer, whatever the promise is.
 
-    A rule is left out if `BETTER` rules of the line are cheaper and lose no more held-out
-    questions.
+    The family has the rules of one scorer and one acceptance. A rule is left out if another one is
+    cheaper and loses no more held-out questions, or if it loses more than `MOST` of them.
     """
-    return [number for number, seen in enumerate(line) if _better(seen, line) < BETTER]
+    return [number for number, seen in enumerate(family) if _is_worth(seen, family)]
 
 
-def _better(seen: Candidate, line: Sequence[Candidate]) -> int:
-    lose_no_more = (each for each in line if seen.n and each.discordant <= seen.discordant)
-    return sum(each.cost < seen.cost for each in lose_no_more)
+def _is_worth(seen: Candidate, family: Sequence[Candidate]) -> bool:
+    lose_no_more = (each for each in family if seen.n and each.discordant <= seen.discordant)
+    beaten = any(each.cost < seen.cost for each in lose_no_more)
+    return not beaten and seen.discordant <= MOST * seen.n
 
 
 def _lower_bound(errors: int, questions: int) -> float:

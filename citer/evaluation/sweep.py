@@ -19,7 +19,7 @@ from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, Scorer, weight_bytes
 from citer.decoding.verifier import Query, Verifier
-from citer.evaluation.cost import Prices
+from citer.evaluation.cost import Batch, Prices
 from citer.evaluation.methods import PLAIN, Row, Style
 from citer.evaluation.result import Result, as_row, from_row
 from citer.executors.base import Executor, Job
@@ -69,6 +69,11 @@ class Run:
     results: Sequence[Result]
     prices: Prices
     style: Style = PLAIN
+
+    def moved(self, batch: Batch) -> float:
+        """Return the bytes that an answer moves in a batch, on average."""
+        traces = [result.trace for result in self.results]
+        return self.prices.moved(*batch.work(traces)) / len(traces)
 
     @property
     def scores(self) -> list[float]:

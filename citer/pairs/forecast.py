@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from citer.config.params import EvaluateParams
+from citer.config.params import EvaluateParams, TrainParams
 from citer.pairs.probe import Pace
 
 # Guesses. They depend on the pair, and no model has been trained yet.
 CONTESTED = 0.1  # share of the reference tokens that `label` decides by two rollouts
-TESTED = 30  # rules of any scorer that are worth a test, on the embedded pair
+FIXED, ANEW = 100, 30  # rules that are worth a test, on the embedded pair: of `rivals`, of a router
+HELD_OUT = 3  # times as many rules are tried on the held-out questions
 AUDITED = 0.3  # share of the LLM's time that an answer of audited routing takes
-SPECULATIVE = 0.5  # the same of speculative decoding
 SHARED = 0.5  # share of the work that is left, since rules share the tokens before they differ
 
 
@@ -29,26 +29,25 @@ class Workload:
     slm: Pace
     llm: Pace
 
-    def minutes(self, params: EvaluateParams) -> dict[str, float]:
+    def minutes(self, evaluate: EvaluateParams, train: TrainParams) -> dict[str, float]:
         """Return the minutes of the long stages; @k: for each iteration.
 
         `label@k` is by rollouts; the LLM reads half of each answer twice for `suffix`.
         """
         preference, test = self.questions["preference"], self.questions["test"]
         both = self.questions["validation"] + test
-        alone = both + preference * ("query" in params.rivals)
-        of_rivals, of_routers = _shares(params)
-        rivals = alone * (self._routed(0) + self._alone(self.llm))
-        rivals += test * SHARED * sum(map(self._routed, of_rivals))
+        alone = both + preference * ("query" in evaluate.bounds)
+        asked = both + HELD_OUT * train.holdout * preference
+        candidate = asked * SHARED * self._routed(AUDITED)
         # Each is half an answer, on average.
         rollouts = 2 * CONTESTED * self.answer * preference
         seconds = {
             "references": self.written * self._alone(self.llm),
             "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,
-            "rivals": rivals,
+            "rivals": alone * (self._routed(0) + self._alone(self.llm)) + FIXED * candidate,
             "label@k": rollouts / 2 * self._routed(AUDITED),
             "label@k by suffix": rollouts / 2 * self.answer * self.llm.prompt,
-            "evaluate@k": both * SHARED * sum(map(self._routed, of_routers)),
+            "evaluate@k": ANEW * candidate,
         }
         return {stage: total / 60 for stage, total in seconds.items()}
 
@@ -59,16 +58,6 @@ class Workload:
     def _routed(self, share: float) -> float:
         """Seconds per answer, if the LLM takes this share of the time that it would take alone."""
         return self._alone(self.slm) + share * self._alone(self.llm)
-
-
-def _shares(params: EvaluateParams) -> tuple[list[float], list[float]]:
-    """Return the share of the LLM's time for each rule of the rivals, and for each of a router."""
-    fractions = [fraction for fraction in params.llm_fractions if 0 < fraction < 1]
-    other = {"query": [], "oracle": [], "random": fractions[:1]}
-    other["speculative"] = [SPECULATIVE] * len(params.gammas)
-    rivals = [share for name in params.rivals for share in other.get(name, fractions)]
-    audited = len(params.risks) * len(params.audits) + TESTED * ("any" in params.candidates)
-    return rivals, [*fractions, *[AUDITED] * audited]
 
 
 def in_words(minutes: Mapping[str, float]) -> str:

@@ -1,4 +1,4 @@
-"""Costs: against each rival, by batch size, and which method reaches an accuracy most cheaply."""
+"""Costs: beside all others, by batch size, and which method reaches an accuracy most cheaply."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,9 +9,9 @@ from citer.evaluation.cost import Batch
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.metrics import fraction_for
-from citer.report.against import COST, rival_label
 from citer.report.charts import ROW, TIP, Drawn, chart, mixed, percent, raw
 from citer.report.standings import OURS, efficient
+from citer.report.worth import COST, PART
 
 SHARES = (0.9, 0.95, 0.99, 1.0)  # of the LLM's accuracy
 SHADES = (40, 70, 100)  # percent of the colour, by batch size
@@ -19,11 +19,10 @@ MOST = 1.0  # the right end of the axis of changes: twice the rival's cost
 FAR = 9.0  # an end without limit: outside the axis
 
 
-def rivals_chart(rows: Sequence[Row], measure: Measure) -> Drawn | None:
-    """Draw the change of cost against each rival that is as accurate, the dearest rival first.
+def worth_chart(rows: Sequence[Row], measure: Measure) -> Drawn | None:
+    """Draw the change of cost against all others that are as accurate, the dearest first.
 
-    The rows are those of `Comparison.against` for one method, on all tasks. Returns None if there
-    are none.
+    The rows are those of `worth` on all tasks. Returns None if there are none.
     """
     names = [measure.key(f"{COST}{end}") for end in ("", "_low", "_high")]
     reached = sorted((r for r in rows if r[names[0]] is not None), key=lambda row: row[names[0]])
@@ -44,11 +43,16 @@ def rivals_chart(rows: Sequence[Row], measure: Measure) -> Drawn | None:
 
 def _change(row: Row, change: float, low: float | None, high: float | None) -> Row:
     """Return a dot with its whisker, in the colour of the verdict."""
-    tip = f"{rival_label(row)}: {_signed(change)} [{_signed(low)}, {_signed(high)}]"
+    tip = f"{_name(row)}: {_signed(change)} [{_signed(low)}, {_signed(high)}]"
     low, high = -FAR if low is None else low, FAR if high is None else high
     colour = "var(--good)" if high < 0 else "var(--bad)" if low > 0 else "var(--muted)"
-    shown = {"name": rival_label(row), "change": change, "low": low, "high": high}
+    shown = {"name": _name(row), "change": change, "low": low, "high": high}
     return shown | {"colour": colour, "tip": tip}
+
+
+def _name(row: Row) -> str:
+    marks = {PART: "", Kind.BOUND: " (a bound)"}
+    return row["other"] + marks.get(row["kind"], "")
 
 
 def _signed(change: float | None) -> str:
@@ -56,8 +60,8 @@ def _signed(change: float | None) -> str:
 
 
 def left_out(rows: Sequence[Row], measure: Measure) -> list[str]:
-    """Return the rivals that do not reach the deployed rule's accuracy."""
-    return [rival_label(row) for row in rows if row[measure.key(COST)] is None]
+    """Return the others that do not reach the deployed rule's accuracy."""
+    return [_name(row) for row in rows if row[measure.key(COST)] is None]
 
 
 def batch_chart(rows: Sequence[Row], batches: Sequence[Batch]) -> Drawn:
@@ -91,15 +95,10 @@ def _costs(row: Row, batches: Sequence[Batch]) -> Iterator[Row]:
 
 
 class Cheapest(NamedTuple):
-    """The least cost at which a method, and one of ours, reach a share of the LLM's accuracy."""
+    """The least cost at which a method reaches a share of the LLM's accuracy."""
 
     method: str
     cost: float
-    ours: tuple[str, float] | None
-
-    @property
-    def is_rival(self) -> bool:
-        return self.ours is None or self.ours[1] > self.cost
 
 
 def winners(
@@ -119,16 +118,13 @@ def winners(
 
 def _cheapest(points: Sequence[Row], task: str, column: str, share: float) -> Cheapest | None:
     (llm,) = (point for point in points if point["method"] == "llm")
-    kinds = {p["method"]: p["kind"] for p in points if p["kind"] not in (Kind.ALONE, Kind.BOUND)}
-    costs: dict[str, float] = {}
-    for method in kinds:
+    methods = {p["method"] for p in points if p["kind"] not in (Kind.ALONE, Kind.BOUND)}
+    found = []
+    for method in sorted(methods):
         line = efficient(points, method, task, column)
         cost = fraction_for(
             share * llm["accuracy"], [p[column] for p in line], [p["accuracy"] for p in line]
         )
-        costs |= {} if cost is None else {method: cost}
-    best = min(costs, key=costs.__getitem__, default=None)
-    if best is None or costs[best] >= llm[column]:
-        return None
-    own = [(method, cost) for method, cost in costs.items() if kinds[method] in OURS]
-    return Cheapest(best, costs[best], min(own, key=lambda pair: pair[1], default=None))
+        found += [] if cost is None else [Cheapest(method, cost)]
+    best = min(found, key=lambda each: each.cost, default=None)
+    return best if best and best.cost < llm[column] else None

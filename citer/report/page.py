@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,26 +12,29 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from citer.data.tasks import task_label
-from citer.evaluation.choice import Chosen, ChosenRule
+from citer.evaluation.choice import Chosen, ChosenRule, deployed
 from citer.evaluation.cost import Batch
 from citer.evaluation.measure import Conditions
-from citer.evaluation.methods import Row, label, styles
+from citer.evaluation.methods import Row, label, of_last, styles
 from citer.report import charts, costs, router, tokens
 from citer.report.frontier import alone_of, frontier_charts, lines_of
-from citer.report.headline import deployed
 from citer.report.standings import chosen_point, interval, promise, standings
 from citer.storage.schema import HOLDOUT
 from citer.storage.tables import read_as, read_json, read_table, write_text
 
 Curve = dict[str, list[float]]
 CODE = re.compile("`([^`]*)`")
-MEANINGS = {  # of the rivals' names, for readers without the documentation
+MEANINGS = {  # of the methods' names, for readers without the documentation
+    "router": "CITER: a head that learns from preferences",
+    "audited": "CITER's head, and the LLM rejects unlikely drafts",
+    "policy": "any other head or visit",
+    "exact": "each answer is the LLM's own",
     "entropy": "calls the LLM where the SLM's next token has a high entropy",
     "random": "calls the LLM at random",
     "speculative": "the LLM checks every few drafts, and each answer is the LLM's own",
     "bild": "entropy, and the LLM rejects unlikely drafts",
     "co_llm": "a head that learns to defer by the likelihood of the reference",
-    "citer_s": "the same router, trained without finishing contested answers",
+    "citer_s": "a head of preferences without rollouts: all contested tokens are the LLM's",
     "query": "chooses one model for the whole answer",
     "oracle": "no method but a bound: it knows where the SLM differs from the LLM",
 }
@@ -43,8 +46,8 @@ class PageStudy:
 
     `batches` are those of which the points have the cost.
     `tokens` are the transcripts and `routers` the folders of each iteration, the last one deployed.
-    `finetune` is the file with the losses of finetuning, `against` that of the comparison with the
-    rivals. A section whose file is missing is left out.
+    `finetune` is the file with the losses of finetuning, `worth` that of the comparison with all
+    others. A section whose file is missing is left out.
     """
 
     points: Sequence[Row]
@@ -54,7 +57,7 @@ class PageStudy:
     tokens: Mapping[str, Path]
     routers: Mapping[str, Path]
     finetune: Path
-    against: Path
+    worth: Path
 
     @property
     def iteration(self) -> str:
@@ -63,10 +66,8 @@ class PageStudy:
     @property
     def deployed(self) -> tuple[str, ChosenRule]:
         """The method and rule that the last router would serve with."""
-        last = f"_{self.iteration}"
-        own = {name: rule for name, rule in self.chosen.items() if name.endswith(last)}
-        method = deployed(own)
-        return method, own[method]
+        method = deployed(of_last(self.chosen, self.iteration))
+        return method, self.chosen[method]
 
 
 def write_page(path: Path, study: PageStudy) -> None:
@@ -107,20 +108,25 @@ def _headline(study: PageStudy) -> dict[str, Any]:
         "llm": alone_of(study.points)[1],
         "batches": study.batches,
         "delayed": any(batch.delayed for batch in study.batches),
-        "meanings": [(label(m), MEANINGS[m]) for m in styles(study.points) if m in MEANINGS],
+        "meanings": list(_meanings(styles(study.points), study.iteration)),
         "winners": {task: costs.winners(study.points, study.batches, task) for task in tasks},
     }
 
 
+def _meanings(methods: Iterable[str], iteration: str) -> Iterator[tuple[str, str]]:
+    for method in methods:
+        if meaning := MEANINGS.get(method.removesuffix(f"_{iteration}")):
+            yield label(method), meaning
+
+
 def _charts(study: PageStudy) -> dict[str, Any]:
     measure, lines = study.conditions.measure, lines_of(study.points, study.chosen)
-    rows = read_json(study.against)["against"] if study.against.exists() else []
-    place = "all", study.deployed[0]
-    beside = [row for row in rows if (row["task"], row["method"]) == place]
+    rows = read_json(study.worth)["others"] if study.worth.exists() else []
+    beside = [row for row in rows if row["task"] == "all"]
     return {
         "lines": lines,
         "frontier": frontier_charts(lines, alone_of(study.points), measure),
-        "rivals": costs.rivals_chart(beside, measure),
+        "worth": costs.worth_chart(beside, measure),
         "left_out": costs.left_out(beside, measure),
         "by_batch": costs.batch_chart(standings(study.points, study.chosen), study.batches),
     }

@@ -10,10 +10,10 @@ from rich.table import Table
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import Failures
 from citer.errors import InputError
-from citer.evaluation.choice import Chosen, ChosenRule
+from citer.evaluation.choice import Chosen, ChosenRule, deployed
 from citer.evaluation.measure import GREEDY, Conditions, Measure
 from citer.evaluation.methods import MODELS, Kind, Row, label, styles
-from citer.evaluation.metrics import fraction_for, value_at
+from citer.evaluation.metrics import fraction_for
 from citer.evaluation.points import rule_columns
 from citer.rule import Rule
 
@@ -65,44 +65,32 @@ def _points(points: Sequence[Row], methods: Container[str], task: str) -> list[R
 def standings(points: Sequence[Row], chosen: Chosen) -> list[Row]:
     """Return one row per task and method.
 
-    The order is: the models alone, routers, exact rivals and bounds, other rivals (the last
-    defined first).
-    The kind of a method decides which rule its row shows (see `Kind`). The row of a `RIVAL` method
-    is interpolated between its points and has no confidence interval. `chosen` must have a rule for
-    every `ROUTER`, `AUDITED` and `POLICY` method.
+    The order is: the models alone, the methods of the iterations, known methods, bounds. The kind
+    of a method decides which rule its row shows (see `Kind`). `chosen` has a rule for each method
+    that is no bound.
     """
     tasks = sorted({point["task"] for point in points})
     return [row for task in tasks for row in _standings(points, chosen, task)]
 
 
 def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row]:
-    # A chosen method without points had no rule to try.
-    tried = {method: style.kind for method, style in styles(points).items()}
-    kinds = dict.fromkeys(chosen, Kind.ROUTER) | tried
+    kinds = {method: style.kind for method, style in styles(points).items()}
     (llm,) = _points(points, {"llm"}, task)
     for method in _of_kind(kinds, Kind.ALONE):
         yield from _points(points, {method}, task)
     at_rule = {m: chosen_point(points, m, each.rule, task) for m, each in chosen.items()}
-    for method in _of_kind(kinds, *OURS):
-        own = {"method": method, "kind": kinds[method].value}
+    for method in _of_kind(kinds, *OURS, Kind.EXACT, Kind.RIVAL):
+        own: Row = {"method": method, "kind": kinds[method].value}
         yield at_rule[method] | own | _readings(points, method, task, llm)
-    for method in _of_kind(kinds, Kind.EXACT, Kind.BOUND):
-        best = min(_points(points, {method}, task), key=lambda point: point["cost_b1"])
-        yield best | _costs(points, method, task, llm)
-    for method in reversed(_of_kind(kinds, Kind.RIVAL)):
-        fraction = at_rule[_last_unaudited(kinds)]["llm_fraction"]
-        own = {"method": method, "task": task, "kind": Kind.RIVAL.value}
-        line = frontier(points, method, task)
-        yield own | _readings(points, method, task, llm) | _read_at(fraction, line)
+    near = at_rule[deployed(chosen)]["llm_fraction"]
+    for method in _of_kind(kinds, Kind.BOUND):
+        tried = _points(points, {method}, task)
+        nearest = min(tried, key=lambda point: abs(point["llm_fraction"] - near))
+        yield nearest | _readings(points, method, task, llm)
 
 
 def _of_kind(kinds: Mapping[str, Kind], *wanted: Kind) -> list[str]:
-    return [method for method, kind in kinds.items() if kind in wanted]
-
-
-def _last_unaudited(kinds: Mapping[str, Kind]) -> str:
-    """Return the last router without audits; without one, the last method that is ours."""
-    return (_of_kind(kinds, Kind.ROUTER) or _of_kind(kinds, *OURS))[-1]
+    return [method for kind in wanted for method, own in kinds.items() if own == kind]
 
 
 def chosen_point(points: Sequence[Row], method: str, rule: Rule, task: str = "all") -> Row:
@@ -131,12 +119,6 @@ def _costs(points: Sequence[Row], method: str, task: str, llm: Row) -> Row:
         name: fraction_for(share * llm["accuracy"], costs, accuracies)
         for name, share in COSTS.items()
     }
-
-
-def _read_at(fraction: float, line: Sequence[Row]) -> Row:
-    fractions = _column(line, "llm_fraction")
-    names = [name for name in line[0] if name not in IDENTITY and line[0][name] is not None]
-    return {name: value_at(fraction, fractions, _column(line, name)) for name in names}
 
 
 def _column(line: Sequence[Row], name: str) -> list[float]:
@@ -206,14 +188,12 @@ def _has_shares(rows: Sequence[Row]) -> bool:
 
 
 def _places(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield sentences that tell at which rule the methods of each kind are shown."""
+    """Yield sentences that tell at which rule the methods are shown."""
     kinds = {row["method"]: Kind(row["kind"]) for row in rows}
-    last = label(_last_unaudited(kinds))
     places = {
-        OURS: "at the rule that validation chose",
-        (Kind.EXACT,): "at the cheapest rule",
-        (Kind.BOUND,): "as a bound, since it knows the LLM's answer in advance",
-        (Kind.RIVAL,): f"at the LLM fraction of {last}, read linearly between points",
+        (*OURS, Kind.EXACT, Kind.RIVAL): "at the rule that validation chose",
+        (Kind.BOUND,): "at the tried rule nearest to the cheapest chosen one in LLM fraction, as "
+        "bounds, since they are no candidates",
     }
     for group, place in places.items():
         if methods := _of_kind(kinds, *group):
@@ -245,7 +225,7 @@ def standings_table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure)
 
 def _accuracy(row: Row) -> str:
     share = f"{row['accuracy']:.1%}"
-    return f"{share} {interval(row)}" if "accuracy_low" in row else share
+    return f"{share} {interval(row)}"
 
 
 def _cost(row: Row, size: int) -> str:

@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from citer.config.params import DecodeParams, Params
+from citer.config.params import Params
 from citer.data.problems import Problem, read_problems
 from citer.data.splits import held_out
-from citer.evaluation.study import study_stamp
+from citer.errors import InputError
+from citer.evaluation.study import Study, study_stamp
 from citer.models.bundle import folder_identity
 from citer.models.folder import PairFolder
+from citer.models.outlined import open_pair
 from citer.models.room import check_room, with_room
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
@@ -41,33 +43,51 @@ class Asked(NamedTuple):
         stamp = study_stamp(identity, both, params.evaluate, params.decode, params.seed)
         return cls(folders, identity, validation, test, stamp)
 
-    def held_out(self, seed: int, share: float, decode: DecodeParams) -> list[Problem]:
-        """Read the held-out questions that have room for an answer. They decide an order only."""
-        questions = held_out(read_problems(paths.referenced("preference")), seed, share)
-        return with_room(
-            questions, self.folders.prompts, self.folders.context - decode.max_new_tokens
+    def study(
+        self, stage: str, params: Params, *inputs: Path | str, iteration: int | None = None
+    ) -> Study:
+        """Open the pair, and return the study of a stage with these `inputs`.
+
+        The name of its folder for unfinished sweeps is a digest of all that the answers depend on.
+        Iterations have a home each, as two may run at the same time.
+        """
+        holdout = self._held_out(params)
+        settings = (
+            json.dumps(self.identity, sort_keys=True),
+            params.pair.model_dump_json(),
+            params.decode.model_dump_json(),
+            str(params.seed),
+            params.evaluate.model_dump_json(exclude=JUDGED_LATER),
+            params.serve.model_dump_json(),
+            code_digest(stage),
+            *(problem.problem_id for problem in holdout),
+        )
+        home = stage if iteration is None else f"{stage}/{iteration}"
+        pair, executor = open_pair(self.folders, params.pair, params.workers)
+        return Study(
+            executor,
+            pair,
+            self.validation,
+            self.test,
+            params.evaluate,
+            params.decode,
+            params.seed,
+            params.serve,
+            partial_dir(home, digest(*QUESTIONS, *settings, *inputs)),
+            holdout,
         )
 
+    def _held_out(self, params: Params) -> list[Problem]:
+        """Read the held-out questions that have room for an answer.
 
-def partial_sweeps(
-    stage: str,
-    params: Params,
-    identity: dict[str, Any],
-    *inputs: Path | str,
-    iteration: int | None = None,
-) -> Path:
-    """Return the folder for a stage's unfinished sweeps.
-
-    Its name is a digest of everything that the answers depend on: pair, questions, settings, code,
-    and `inputs`. Iterations have a home each, as two may run at the same time.
-    """
-    settings = (
-        json.dumps(identity, sort_keys=True),
-        params.pair.model_dump_json(),
-        params.decode.model_dump_json(),
-        str(params.seed),
-        params.evaluate.model_dump_json(exclude=JUDGED_LATER),
-        code_digest(stage),
-    )
-    home = stage if iteration is None else f"{stage}/{iteration}"
-    return partial_dir(home, digest(*QUESTIONS, *settings, *inputs))
+        Raises InputError if there is none.
+        """
+        preference = paths.referenced("preference")
+        questions = held_out(read_problems(preference), params.seed, params.train.holdout)
+        room = self.folders.context - params.decode.max_new_tokens
+        if not (fitting := with_room(questions, self.folders.prompts, room)):
+            raise InputError(
+                f"{preference}: none of the {len(questions)} held-out questions (train.holdout) "
+                "has room for an answer; expected at least one"
+            )
+        return fitting

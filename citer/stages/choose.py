@@ -3,14 +3,15 @@
 from dataclasses import asdict
 
 from citer.config.params import Params
+from citer.evaluation.choice import deployed
 from citer.evaluation.evidence import HELD_OUT, choose_rules, too_few
 from citer.evaluation.measure import Conditions
+from citer.evaluation.place import counted, schedules
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.evaluation.sequence import explained
 from citer.progress import say
 from citer.report.charts import png
 from citer.report.frontier import picture
-from citer.report.headline import deployed
 from citer.report.standings import metrics, promise, standings
 from citer.stages import paths
 from citer.storage.tables import replacing, table_metadata, write_json
@@ -22,24 +23,26 @@ def run(params: Params, iteration: int) -> None:
     Raises InputError unless its answers and the rivals' belong to the same study.
     """
     settings, stamp = params.evaluate, table_metadata(paths.RIVALS / "points.parquet")
-    rivals = read_findings(paths.RIVALS, settings, stamp | RIVALS_STAMP)
+    batches = counted(settings, params.serve)
+    rivals = read_findings(paths.RIVALS, batches, stamp | RIVALS_STAMP)
     measure, stamp = Conditions.stored(stamp).measure, stamp | ROUTER_STAMP
-    found = read_findings(paths.answers(iteration), settings, stamp)
-    rules, steps = choose_rules(found, rivals, measure, settings.epsilon, settings.delta)
-    found, points = found.without(HELD_OUT), [*rivals.points, *found.points]
-    method = deployed(rules)
+    found = rivals.joined(read_findings(paths.answers(iteration), batches, stamp))
+    promised = settings.epsilon, settings.delta
+    rules, steps = choose_rules(found, measure, schedules(params.serve), *promised)
+    points, method = found.on_test, deployed(rules)
+    kept = found.candidates.where(lambda row: row["split"] != HELD_OUT)
     with replacing(paths.report(iteration)) as aside:
         aside.mkdir()
-        write_findings(aside, found, settings, stamp)
+        write_findings(aside, kept, batches, stamp)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in rules.items()})
         write_json(aside / "threshold.json", asdict(rules[method]))
-        write_json(aside / "path.json", explained(steps, settings.epsilon, settings.delta))
+        write_json(aside / "path.json", explained(steps, *promised))
         write_json(aside / "metrics.json", metrics(standings(points, rules), rules, measure))
         write_json(aside / paths.DEPLOYED, {"method": method, "rule": str(rules[method].rule)})
         (aside / "frontier.png").write_bytes(png(picture(points, rules, measure)))
-    promises = (promise(f"{name}_{iteration}", rule, measure) for name, rule in rules.items())
-    for line in (*promises, *map(str, found.failures)):
+    promises = (promise(name, rule, measure) for name, rule in rules.items())
+    for line in (*promises, *map(str, kept.failures)):
         say(line)
     llm_right = (row["correct"] for row in rivals.llm_alone("validation").values())
-    if few := too_few(llm_right, measure, settings.epsilon, settings.delta):
+    if few := too_few(llm_right, measure, *promised):
         say(few, style="yellow")

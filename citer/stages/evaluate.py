@@ -1,20 +1,13 @@
-"""Answer the held-out, validation and test questions by every rule of router k."""
-
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-import numpy as np
+"""Answer the held-out, validation and test questions by every candidate with heads of router k."""
 
 from citer.config.params import Params
-from citer.errors import InputError
+from citer.evaluation.candidates import scorers_of
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
-from citer.evaluation.study import Study
 from citer.models.bundle import check_identity, read_bundle
 from citer.models.device import announce
-from citer.models.outlined import open_pair
+from citer.models.router import Router
 from citer.stages import paths
-from citer.stages.asked import Asked, partial_sweeps
+from citer.stages.asked import Asked
 from citer.storage.tables import remove, replacing
 
 
@@ -27,27 +20,14 @@ def run(params: Params, iteration: int) -> None:
     announce(f"evaluate {iteration}", params.pair)
     origin = paths.router(iteration)
     router, card = read_bundle(origin)
-    taus = _thresholds(origin, card, params.evaluate.llm_fractions)
+    common, _ = read_bundle(paths.COMMON)
     asked = Asked.read(params)
     check_identity(card, asked.identity, origin)
-    rivals = read_findings(paths.RIVALS, params.evaluate, asked.stamp | RIVALS_STAMP)
-    holdout = asked.held_out(params.seed, params.train.holdout, params.decode)
-    keys = (problem.problem_id for problem in holdout)
-    partial = partial_sweeps("evaluate", params, asked.identity, origin, *keys, iteration=iteration)
-    pair, executor = open_pair(asked.folders, params.pair, params.workers)
-    questions, settings = (asked.validation, asked.test), (params.evaluate, params.decode)
-    study = Study(executor, pair, *questions, *settings, params.seed, partial, holdout)
-    findings = study.router(router.to(pair.slm.device), taus, rivals)
+    study = asked.study("evaluate", params, origin, iteration=iteration)
+    rivals = read_findings(paths.RIVALS, study.batches, asked.stamp | RIVALS_STAMP)
+    own = Router({name: head for name, head in router.heads.items() if name not in common.heads})
+    findings = study.candidates(scorers_of(own.to(study.pair.slm.device)), rivals)
     with replacing(paths.answers(iteration)) as aside:
         aside.mkdir()
-        write_findings(aside, findings, params.evaluate, asked.stamp | ROUTER_STAMP)
-    remove(partial)
-
-
-def _thresholds(folder: Path, card: dict[str, Any], fractions: Sequence[float]) -> list[float]:
-    """Interpolate τ at the target LLM fractions from the holdout scores in the card."""
-    if not (known := card.get("holdout_scores")):
-        missing = "no `holdout_scores`, expected the thresholds to try"
-        raise InputError(f"{folder}/router.json: {missing}")
-    taus = np.interp(fractions, [float(fraction) for fraction in known], list(known.values()))
-    return np.unique(taus).tolist()
+        write_findings(aside, findings, study.batches, asked.stamp | ROUTER_STAMP)
+    remove(study.partial)

@@ -125,4 +125,4 @@ def _forecast(splits: Splits, slm: Asked, llm: Asked, params: Params) -> dict[st
         slm=slm.pace,
         llm=llm.pace,
     )
-    return work.minutes(params.evaluate)
+    return work.minutes(params.evaluate, params.train)

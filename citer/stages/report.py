@@ -11,21 +11,23 @@ from citer.config.params import Params
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import Failures, merged
 from citer.errors import InputError
-from citer.evaluation.choice import Chosen, ChosenRule
-from citer.evaluation.cost import batches
+from citer.evaluation.choice import Chosen, ChosenRule, deployed
 from citer.evaluation.measure import GREEDY, Conditions
-from citer.evaluation.methods import ITERATIONS, Kind, Row, styles
+from citer.evaluation.methods import ITERATIONS, Kind, Row, label, numbered, styles
+from citer.evaluation.place import counted
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
 from citer.progress import say
-from citer.report import against_table
-from citer.report.against import Comparison, compare
+from citer.report import worth_table
 from citer.report.charts import png
 from citer.report.frontier import picture
-from citer.report.headline import deployed, headline
+from citer.report.headline import headline
 from citer.report.page import PageStudy, write_page
 from citer.report.standings import metrics, standings, standings_table, summary
+from citer.report.worth import content, worth
 from citer.stages import paths
 from citer.storage.tables import read_as, replacing, table_metadata, write_json, write_text
+
+WORTH = "worth.json"
 
 
 def run(params: Params) -> None:
@@ -35,13 +37,12 @@ def run(params: Params) -> None:
     """
     found = _Found.read(params)
     measure, sizes = found.conditions.measure, params.evaluate.batches
-    rows = standings(found.points, found.chosen)
-    comparison = found.compared()
-    text = "\n".join(_sections(found, rows, comparison, sizes))
+    rows, others = standings(found.points, found.chosen), found.others()
+    text = "\n".join([*_sections(found, rows, others, sizes), ""])
     with replacing(paths.SUMMARY) as aside:
         aside.mkdir()
-        write_json(aside / "headline.json", headline(rows, found.last, comparison, sizes, measure))
-        write_json(aside / "rivals.json", comparison.content(measure))
+        write_json(aside / "headline.json", headline(rows, found.last, others, sizes, measure))
+        write_json(aside / WORTH, content(others, measure))
         own = {"train": _training(params), **_exceptions(found)}
         write_json(aside / "metrics.json", metrics(rows, found.chosen, measure) | own)
         write_text(aside / "table.md", text)
@@ -59,31 +60,34 @@ def _write_page(found: "_Found", params: Params) -> None:
         found.points,
         found.chosen,
         found.conditions,
-        batches(params.evaluate.batches),
+        counted(params.evaluate, params.serve),
         tokens={k: paths.transcript(int(k)) for k in params.iterations},
         routers={k: paths.router(int(k)) for k in params.iterations},
         finetune=paths.FINETUNE,
-        against=paths.SUMMARY / "rivals.json",
+        worth=paths.SUMMARY / WORTH,
     )
     write_page(paths.PAGE, study)
 
 
 def _sections(
-    found: "_Found", rows: Sequence[Row], comparison: Comparison, sizes: Sequence[int]
+    found: "_Found", rows: Sequence[Row], others: Sequence[Row], sizes: Sequence[int]
 ) -> Iterator[str]:
     """Yield the parts of the text. Tables of single tasks come last, if there are several tasks."""
     measure, by_task = found.conditions.measure, [row for row in rows if row["task"] != "all"]
     whole = [row for row in rows if row["task"] == "all"]
     yield summary(whole, found.chosen, sizes, found.conditions, found.failures)
-    against = against_table.summary(comparison, deployed(found.last), measure)
-    yield f"## Against the rivals\n\n{against}"
-    if len(tasks := {row["task"] for row in by_task}) > 1:
-        tables = standings_table(by_task, sizes, measure), against_table.table(comparison, tasks)
-        yield "\n\n".join(["## By task", *tables, ""])
+    method = deployed(found.last)
+    named = f"`{found.last[method].rule:.4g}` ({label(method)})"
+    yield f"## What each part is worth\n\nDeployed: {named}.\n"
+    yield worth_table.summary(others, measure)
+    if len(tasks := sorted({row["task"] for row in by_task})) > 1:
+        yield f"## By task\n\n{standings_table(by_task, sizes, measure)}\n"
+        for task in tasks:
+            yield f"### {task_label(task)}\n\n{worth_table.table(others, task)}\n"
 
 
 def _training(params: Params) -> Row:
-    routers = {"agree": paths.AGREE} | {k: paths.router(int(k)) for k in params.iterations}
+    routers = {"agree": paths.COMMON} | {k: paths.router(int(k)) for k in params.iterations}
     files = {name: folder / "metrics.json" for name, folder in routers.items()}
     return {name: read_as(file, dict[str, float]) for name, file in files.items()}
 
@@ -113,22 +117,31 @@ class _Found(NamedTuple):
     def read(cls, params: Params) -> Self:
         """Read all reports. Raises InputError if one is missing, or is not of the rivals' study."""
         stamp = table_metadata(paths.RIVALS / "points.parquet")
-        rivals = read_findings(paths.RIVALS, params.evaluate, stamp | RIVALS_STAMP)
+        batches = counted(params.evaluate, params.serve)
+        rivals = read_findings(paths.RIVALS, batches, stamp | RIVALS_STAMP)
         reports = []
         for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
             folder = paths.report(int(iteration))
-            own = read_findings(folder, params.evaluate, stamp | ROUTER_STAMP)
+            own = read_findings(folder, batches, stamp | ROUTER_STAMP)
             rules = read_as(path := folder / "chosen.json", dict[str, ChosenRule])
             if missing := styles(own.points).keys() - rules:
                 raise InputError(f"{path}: no rule for {', '.join(sorted(missing))}")
-            chosen = {f"{name}_{iteration}": rule for name, rule in rules.items()}
-            reports.append(_Report(own.numbered(iteration, *look), chosen))
+            chosen = {numbered(name, iteration): rule for name, rule in rules.items()}
+            reports.append(_Report(own.of_iteration(iteration, *look), chosen))
         return cls(Conditions.stored(stamp), rivals, reports)
 
     @property
     def points(self) -> list[Row]:
-        own = (point for each in self.reports for point in each.findings.points)
-        return [*self.rivals.points, *own]
+        """The points on test. Those of methods that all iterations share are the last router's."""
+        fixed = (row for row in self.rivals.on_test if row["kind"] in (Kind.ALONE, Kind.BOUND))
+        last = self.reports[-1].findings
+        own = (
+            row
+            for each in self.reports
+            for row in each.findings.on_test
+            if each.findings is last or row["method"] not in self.last
+        )
+        return [*fixed, *own]
 
     @property
     def chosen(self) -> Chosen:
@@ -144,8 +157,10 @@ class _Found(NamedTuple):
         """The rules of the last router."""
         return self.reports[-1].chosen
 
-    def compared(self) -> Comparison:
-        """Compare the last router with the rivals."""
-        bounds = {name for name, style in styles(self.points).items() if style.kind is Kind.BOUND}
-        outcomes = [each.outcomes for each in (self.rivals, self.reports[-1].findings)]
-        return compare(outcomes, self.last, bounds)
+    def others(self) -> list[Row]:
+        """Compare the deployed rule of the last router with all others."""
+        last = self.reports[-1].findings
+        alone = self.rivals.where(lambda row: row["kind"] in (Kind.ALONE, Kind.BOUND))
+        methods = styles([*alone.on_test, *last.on_test])
+        method = deployed(self.last)
+        return worth([alone.outcomes, last.outcomes], methods, method, self.last[method].rule)

@@ -1,22 +1,23 @@
-"""Run each model alone and the rivals of routing, once for all iterations."""
+"""Run each model alone, the bounds, and the candidates that are the same for all iterations."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from citer.config.params import Params
 from citer.errors import InputError
+from citer.evaluation.candidates import UNTRAINED, scorers_of
 from citer.evaluation.evidence import too_few
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions, Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings
 from citer.evaluation.result import Result
 from citer.evaluation.study import Study
+from citer.models.bundle import check_identity, read_bundle
 from citer.models.device import announce
-from citer.models.outlined import open_pair
 from citer.pairs.floor import shortfalls
 from citer.progress import say
 from citer.stages import paths
-from citer.stages.asked import Asked, partial_sweeps
+from citer.stages.asked import Asked
 from citer.stages.lessons import Preference, lesson_inputs
 from citer.storage.tables import remove, replacing
 
@@ -24,7 +25,7 @@ UNSTABLE = 0.01  # share of the LLM's answers that may differ from the stored on
 
 
 def run(params: Params) -> None:
-    """Answer validation and test without a router. Train the rivals that learn.
+    """Answer by each model alone, the bounds, and all candidates that need no preferences.
 
     A killed run resumes at its unfinished part of the questions.
     Raises InputError if a question and its longest answer exceed the models' context, if the
@@ -34,20 +35,18 @@ def run(params: Params) -> None:
     announce("rivals", params.pair)
     asked = Asked.read(params)
     measure = Conditions.stored(asked.stamp).measure
-    holdout = asked.held_out(params.seed, params.train.holdout, params.decode)
-    inputs = lesson_inputs(params.evaluate.rivals, params.train, params.seed, asked.identity)
-    keys = (problem.problem_id for problem in holdout)
-    partial = partial_sweeps("rivals", params, asked.identity, *inputs, *keys)
-    pair, executor = open_pair(asked.folders, params.pair, params.workers)
-    settings = params.evaluate, params.decode, params.seed
-    study = Study(executor, pair, asked.validation, asked.test, *settings, partial, holdout)
+    router, card = read_bundle(paths.COMMON)
+    check_identity(card, asked.identity, paths.COMMON)
+    inputs = lesson_inputs(params.evaluate.bounds, asked.identity)
+    study = asked.study("rivals", params, paths.COMMON, *inputs)
     _check(study)
-    findings = study.rivals(Preference(params.train, study))
+    scorers = UNTRAINED | scorers_of(router.to(study.pair.slm.device))
+    findings = study.fixed(scorers, Preference(study))
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
-        write_findings(aside, findings, params.evaluate, asked.stamp | RIVALS_STAMP)
-    remove(partial)
-    for line in (_summary(findings.points, measure), *map(str, findings.failures)):
+        write_findings(aside, findings, study.batches, asked.stamp | RIVALS_STAMP)
+    remove(study.partial)
+    for line in (_summary(findings.on_test, measure), *map(str, findings.failures)):
         say(line)
 
 
@@ -57,7 +56,7 @@ def _check(study: Study) -> None:
     Warns if no rule can be certified, and if the LLM is right too rarely. Raises InputError if this
     is certain, as `probe` does. With fidelity there is no floor.
     """
-    results, settings = study.alone_runs[1][0].results, study.params
+    results, settings = study.alone_runs[1].results, study.params
     measure, promised = study.conditions.measure, (settings.epsilon, settings.delta)
     below = list(shortfalls(results, settings.llm_floor)) if measure is ACCURACY else []
     if certain := [short for short in below if short.is_certain]:

@@ -32,8 +32,8 @@ def run(params: Params, iteration: int) -> None:
     labels = read_table(source, PREFERENCE)
     metadata = table_metadata(source)
     check_identity(metadata, identity, source)
-    agreement, made_for = read_bundle(paths.AGREE)
-    check_identity(made_for, identity, paths.AGREE)
+    common, made_for = read_bundle(paths.COMMON)
+    check_identity(made_for, identity, paths.COMMON)
     data = {"preferences": digest(source), "slm_tokens": digest(paths.SLM_TOKENS)}
     label_N, device = labels["label"].to_numpy(), resolve_device(params.pair.device)
     features, problem_N = read_features(paths.SLM_TOKENS, labels), labels["problem_id"].to_numpy()
@@ -41,14 +41,13 @@ def run(params: Params, iteration: int) -> None:
     trained, narrow = train_head(*examples), train_head(*examples, NARROW)
     heads = {"stand": trained.head, "narrow": narrow.head, "logistic": train_logistic(*examples)}
     card = identity | {
-        "prompts": stored_prompts(paths.AGREE).model_dump(mode="json"),
+        "prompts": stored_prompts(paths.COMMON).model_dump(mode="json"),
         "iteration": iteration,
         "data": data,
         "labels": metadata["labels"],
-        "holdout_scores": trained.thresholds,
     }
     with replacing(paths.router(iteration)) as aside:
-        write_bundle(aside, Router({**agreement.heads, **heads}), card)
+        write_bundle(aside, Router({**common.heads, **heads}), card)
         write_json(aside / "metrics.json", trained.metrics)
         write_json(aside / paths.CURVE, trained.curve._asdict())
         write_table(aside / paths.HOLDOUT, _holdout(labels, trained), HOLDOUT, {"data": data})

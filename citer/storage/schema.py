@@ -199,7 +199,7 @@ AUDITED = pa.schema(
 
 
 def point(batches: Iterable[str]) -> pa.Schema:
-    """Return the schema of points on the test split; `batches` are names such as `b8_delayed`."""
+    """Return the schema of points; `batches` are names such as `b8_delayed`."""
     prices = [(f"bytes_per_answer_{name}", f"cost_{name}") for name in batches]
     return pa.schema(
         [
@@ -207,7 +207,8 @@ def point(batches: Iterable[str]) -> pa.Schema:
             _required("kind", pa.string()),  # see `citer.evaluation.methods`
             _required("colour", pa.string()),
             _required("marker", pa.string()),
-            _required("task", pa.string()),  # or "all"
+            _required("split", pa.string()),
+            _required("task", pa.string()),  # or "all"; on test only
             *_RULE,
             _required("questions", pa.int32()),
             _required("accuracy", pa.float64()),  # or `fidelity`, by the measure

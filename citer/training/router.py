@@ -23,8 +23,7 @@ from citer.progress import progress
 
 INFERENCE_ROWS = 8192
 NARROW = 8  # the width of the small MLPs
-CERTAIN = 20.0  # the logit of a label that has no exception
-FRACTIONS = tuple(step / 200 for step in range(201))  # of the thresholds
+ROUNDS = 200  # of a logistic regression, at most
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -44,12 +43,10 @@ class Curve(NamedTuple):
 class Trained(NamedTuple):
     """A trained head.
 
-    `thresholds` maps a share of holdout tokens to the τ that gives this share to the LLM.
     `holdout_M` are the indices of the held-out rows, and `score_M` their calibrated scores.
     """
 
     head: Head
-    thresholds: dict[str, float]
     metrics: dict[str, float]
     curve: Curve
     holdout_M: np.ndarray
@@ -88,9 +85,9 @@ def train_head(
 ) -> Trained:
     """Train a head on a part of the problems.
 
-    The other problems are held out. They decide when training stops, and the calibration and the
-    thresholds are computed on them. `feature_NF`, `target_N` and `problem_N` (problem ids) have one
-    row per labelled token. The MLP is as wide as the SLM's state, or as `hidden_size`.
+    The other problems are held out. They decide when training stops, and calibrate the scores.
+    `feature_NF`, `target_N` and `problem_N` (problem ids) have one row per labelled token. The MLP
+    is as wide as the SLM's state, or as `hidden_size`.
 
     Without a `loss`, the targets are labels. A head by another loss is not calibrated: its score is
     the sigmoid of the logit, and the only metric is the least loss. Raises InputError if there are
@@ -109,44 +106,65 @@ def train_head(
     if not loss:
         best = {"epochs": len(losses), "best_epoch": 1 + losses.index(min(losses))}
         metrics = _metrics(score_M, target_N[held_N], target_N[~held_N]) | metrics | best
-    return Trained(head, thresholds(score_M), metrics, curve, holdout_M.numpy(), score_M)
+    return Trained(head, metrics, curve, holdout_M.numpy(), score_M)
 
 
 def train_logistic(
     feature_NF: np.ndarray,
-    label_N: np.ndarray,
+    target_N: np.ndarray,
     problem_N: np.ndarray,
     params: TrainParams,
     seed: int,
     device: torch.device,
+    loss: Loss | None = None,
 ) -> Head:
     """Fit a logistic regression on the last `EXTRAS` features, not on the hidden state.
 
-    The problems that `train_head` holds out calibrate it.
+    The problems that `train_head` holds out calibrate it. A `loss` is as in `train_head`.
     """
     held_N = holdout_rows(problem_N, seed, params.holdout)
     extra_NE = feature_NF[:, -EXTRAS:].astype(np.float32)
-    mlp = logistic(extra_NE[~held_N], label_N[~held_N])
+    own_loss = loss or binary_cross_entropy_with_logits
+    mlp = logistic(extra_NE[~held_N], target_N[~held_N], own_loss)
+    if loss:
+        return Head(mlp.to(device))
     with torch.inference_mode():
         logit_M = mlp(torch.from_numpy(extra_NE[held_N])).double().numpy()
-    return Head(mlp.to(device), *platt(logit_M, label_N[held_N]))
+    return Head(mlp.to(device), *platt(logit_M, target_N[held_N]))
 
 
-def logistic(feature_NF: np.ndarray, label_N: np.ndarray) -> RouterMLP:
-    """Fit a logistic regression to labels, and return it as an MLP without hidden layers."""
-    # These take a second to import, and other stages import this module, too.
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.preprocessing import StandardScaler
+def logistic(
+    feature_NF: np.ndarray,
+    target_N: np.ndarray,
+    loss: Loss = binary_cross_entropy_with_logits,
+) -> RouterMLP:
+    """Fit a linear logit, and return it as an MLP without hidden layers.
 
-    mlp = RouterMLP(0, 0.0, feature_NF.shape[1]).eval().requires_grad_(False)
-    weight_F, bias = np.zeros(feature_NF.shape[1]), CERTAIN if label_N[0] else -CERTAIN
-    if len(set(label_N.tolist())) > 1:
-        scale = StandardScaler().fit(feature_NF)
-        regression = LogisticRegression(max_iter=1000).fit(scale.transform(feature_NF), label_N)
-        weight_F = regression.coef_[0] / scale.scale_
-        bias = float(regression.intercept_[0] - weight_F @ scale.mean_)
-    weights = torch.from_numpy(weight_F)[None], torch.tensor([bias])
-    mlp.layers[0].load_state_dict(dict(zip(("weight", "bias"), weights, strict=True)))
+    The features are standardised. Half of the squared weights is added to the sum of the losses, as
+    in scikit-learn.
+    """
+    raw_NF, wanted_N = torch.from_numpy(feature_NF).double(), torch.tensor(target_N).double()
+    mean_F, scale_F = raw_NF.mean(0), raw_NF.std(0, correction=0)
+    scale_F[scale_F == 0] = 1
+    scaled_NF = (raw_NF - mean_F) / scale_F
+    weight_F, bias = (mean_F.new_zeros(size).requires_grad_() for size in (len(mean_F), ()))
+    optimizer = torch.optim.LBFGS(
+        [weight_F, bias], max_iter=ROUNDS, tolerance_grad=1e-7, line_search_fn="strong_wolfe"
+    )
+
+    def penalised() -> Tensor:
+        optimizer.zero_grad()
+        penalty = weight_F.square().sum() / (2 * len(raw_NF))
+        total = loss(scaled_NF @ weight_F + bias, wanted_N) + penalty
+        total.backward()
+        return total
+
+    with _one_thread():
+        optimizer.step(penalised)
+    mlp = RouterMLP(0, 0.0, len(mean_F)).eval().requires_grad_(False)
+    weight_F = weight_F.detach() / scale_F
+    fitted = {"weight": weight_F[None], "bias": (bias.detach() - weight_F @ mean_F)[None]}
+    mlp.layers[0].load_state_dict(fitted)
     return mlp
 
 
@@ -290,12 +308,3 @@ def platt(logit_N: np.ndarray, label_N: np.ndarray) -> tuple[float, float]:
 
     slope, intercept = minimize(loss_and_gradient, (1.0, 0.0), jac=True, method="BFGS").x.tolist()
     return slope, intercept
-
-
-def thresholds(score_N: np.ndarray) -> dict[str, float]:
-    """Compute τ for each of `FRACTIONS`: midway between two scores, or 0 for none and 1 for all."""
-    ordered_N = np.sort(score_N)
-    midpoints = np.concatenate([[0.0], (ordered_N[:-1] + ordered_N[1:]) / 2, [1.0]])
-    below = np.rint(np.array(FRACTIONS) * len(ordered_N)).astype(int)
-    taus = midpoints[below].tolist()
-    return {f"{fraction:g}": tau for fraction, tau in zip(FRACTIONS, taus, strict=True)}

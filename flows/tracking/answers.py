@@ -65,7 +65,7 @@ class Candidate(NamedTuple):
 def judge(challenger: Candidate, champion: Candidate | None, params: Params) -> Decision:
     """Decide whether the challenger replaces the champion, if there is one."""
     settings, register = params.evaluate, params.register_
-    batch, delta = register.batch, settings.delta
+    batch, delta = params.serve.batch, settings.delta
     gate = Gate(
         margin=register.margin,
         byte_margin=register.byte_margin,
@@ -87,9 +87,10 @@ def judge(challenger: Candidate, champion: Candidate | None, params: Params) -> 
 def risk_bound(deployed: Mapping[str, Any], delta: float) -> float:
     """Bound the risk of a stored `ChosenRule`, by itself, at confidence 1 - delta.
 
-    It is 0 for the LLM alone, and 1 for another rule that is not certified.
+    It is 0 for the LLM alone and exact rules, and 1 for another rule that is not certified.
     """
-    if not Rule(**deployed["rule"]).asks_slm:
+    rule = Rule(**deployed["rule"])
+    if not rule.asks_slm or rule.exact:
         return 0.0
     if not deployed["certified"]:
         return 1.0
@@ -135,6 +136,7 @@ def batched_bytes(run_id: str, method: Method, batch: int) -> float | None:
     name = f"bytes_per_answer_b{batch}_delayed"
     with _artifact(run_id, f"{method.folder}/points.parquet") as file:
         own = (pc.field("task") == "all") & (pc.field("method") == method.name)
+        own &= pc.field("split") == "test"
         rows = pq.read_table(file, filters=own).to_pylist()
     return next((row.get(name) for row in rows if rule_of(row) == method.rule), None)
 

@@ -123,7 +123,7 @@ READERS: dict[str, Sequence[tuple[str, ...]]] = {
     "data/tokens/slm/*": (("score_slm",), ("router0",), LABEL, TRAIN),
     "data/preferences/1/*": (TRAIN,),
     "data/routers/0/router.*": (LABEL,),
-    "data/routers/agree/router.*": (TRAIN,),
+    "data/routers/common/router.*": (TRAIN,),
     "data/routers/1/router.*": (EVALUATE, TRANSCRIBE, GENERATE),
     "data/reports/rivals/*.parquet": (EVALUATE, CHOOSE, REPORT),
     "data/answers/1/*.parquet": (CHOOSE,),

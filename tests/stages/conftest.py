@@ -217,7 +217,7 @@ def write_router(params: Params, iteration: int, card: dict) -> None:
     pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
     router = random_router(pair.slm.hidden_size, seed=iteration)
     write_bundle(paths.router(iteration), router, identity(pair) | card)
-    for folder in (paths.router(iteration), paths.AGREE):
+    for folder in (paths.router(iteration), paths.COMMON):
         write_json(folder / "metrics.json", {"rows": 7})
 
 

@@ -90,7 +90,7 @@ def test_a_router_of_conversations_answers_without_the_settings_of_params(
 ) -> None:
     assert table_metadata(paths.problems("sft"))["tasks"] == ["math"]
     assert stored_prompts(bundle) == params.prompts
-    assert stored_prompts(paths.router(0)) == stored_prompts(paths.AGREE) == params.prompts
+    assert stored_prompts(paths.router(0)) == stored_prompts(paths.COMMON) == params.prompts
     plain = params.pair.model_copy(update={"prompt": "plain", "chat": ChatParams(), "stop": ()})
     elsewhere = params.model_copy(update={"pair": plain})
     source, output = Path("questions.jsonl"), Path("answers.jsonl")

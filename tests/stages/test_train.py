@@ -128,7 +128,7 @@ def test_router_0_is_constant_and_does_not_depend_on_the_seed(scored: Params) ->
 
 
 def test_the_agree_head_learns_where_both_models_choose_the_same_token(scored: Params) -> None:
-    router, card = read_bundle(paths.AGREE)
+    router, card = read_bundle(paths.COMMON)
     assert card["data"] == {
         "slm_tokens": digest(paths.SLM_TOKENS),
         "llm_tokens": digest(paths.LLM_TOKENS),
@@ -145,13 +145,13 @@ def test_the_agree_head_learns_where_both_models_choose_the_same_token(scored: P
         feature_NF = torch.from_numpy(feature_NF).float()
         assert torch.equal(router.heads["agree"].score(feature_NF), trained.head.score(feature_NF))
         assert (router.heads["stand"].score(feature_NF) == HIGHEST).all()
-    assert read_json(paths.AGREE / "metrics.json") == trained.metrics
-    assert read_json(paths.AGREE / paths.CURVE) == trained.curve._asdict()
+    assert read_json(paths.COMMON / "metrics.json") == trained.metrics
+    assert read_json(paths.COMMON / paths.CURVE) == trained.curve._asdict()
 
 
 def test_train_copies_the_heads_without_preferences_bit_for_bit(labelled: Params) -> None:
     train.run(labelled, 1)
-    folders = paths.AGREE, paths.router(1)
+    folders = paths.COMMON, paths.router(1)
     first, later = (load_file(folder / "router.safetensors") for folder in folders)
     assert first, "there is no weight to copy"
     assert all(torch.equal(later[key], tensor) for key, tensor in first.items())
@@ -164,23 +164,23 @@ def test_train_copies_the_heads_without_preferences_bit_for_bit(labelled: Params
 
 
 def test_two_runs_of_router_0_give_the_same_bytes(scored: Params) -> None:
-    first = _files(paths.AGREE)
+    first = _files(paths.COMMON)
     assert first.keys() == {"router.json", "router.safetensors", "metrics.json", "curve.json"}
     router0.run(scored)
-    assert _files(paths.AGREE) == first
+    assert _files(paths.COMMON) == first
 
 
 def test_an_agree_head_of_another_pair_is_refused(labelled: Params) -> None:
-    path = paths.AGREE / "router.json"
+    path = paths.COMMON / "router.json"
     write_json(path, read_json(path) | {"llm": {"id": "other", "digest": "0"}})
-    with pytest.raises(InputError, match=r"routers/agree: made for the LLM other \(0\)"):
+    with pytest.raises(InputError, match=r"routers/common: made for the LLM other \(0\)"):
         train.run(labelled, 1)
 
 
 def test_two_runs_give_the_same_bytes(labelled: Params) -> None:
     train.run(labelled, 1)
     first = _files(paths.router(1))
-    assert first.keys() == {path.name for path in paths.AGREE.iterdir()} | {"holdout.parquet"}
+    assert first.keys() == {path.name for path in paths.COMMON.iterdir()} | {"holdout.parquet"}
     train.run(labelled, 1)
     assert _files(paths.router(1)) == first
 

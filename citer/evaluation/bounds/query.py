@@ -13,28 +13,21 @@ import numpy as np
 
 from citer.decoding.answer import Work
 from citer.decoding.policy import ScoredBy
+from citer.evaluation.bounds.bound import Alone, Bound, Lessons, NothingToLearnError, Setting
+from citer.evaluation.candidates import quantiles
 from citer.evaluation.cost import Trace
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.result import Result
-from citer.evaluation.rivals.rival import (
-    Alone,
-    Lessons,
-    NothingToLearnError,
-    Rival,
-    Setting,
-    by_score,
-    quantiles,
-)
 from citer.evaluation.sweep import Line, Method, Run
 from citer.models.router import Head
 from citer.rule import LLM, SLM, Rule
 
-STYLE = Style(Kind.RIVAL, "#333333", "h")
+STYLE = Style(Kind.BOUND, "#333333", "h")
 FRACTIONS = tuple(tenth / 10 for tenth in range(1, 10))  # of the questions, for the LLM
 FOLDS = 5
 
 
-def query_rival(setting: Setting, lessons: Lessons) -> Rival:
+def query_bound(setting: Setting, lessons: Lessons) -> Bound:
     """Train on the preference questions. The SLM alone, decoded with this scorer, scores the test.
 
     A threshold has its share of the held-out scores of the preference questions below it.
@@ -44,8 +37,8 @@ def query_rival(setting: Setting, lessons: Lessons) -> Rival:
     feature_QF, label_Q = examples(lessons)
     scorer = ScoredBy(Head(logistic(feature_QF, label_Q)).to(setting.pair.slm.device))
     method, held_out_Q = Method.of("query", scorer, STYLE), _held_out(feature_QF, label_Q)
-    rules = by_score(quantiles(held_out_Q.tolist(), FRACTIONS))
-    return Rival(Line(method, [SLM]), partial(mixed, rules))
+    rules = [Rule("score", tau) for tau in quantiles(held_out_Q.tolist(), FRACTIONS)]
+    return Bound(Line(method, [SLM]), partial(mixed, rules))
 
 
 def examples(lessons: Lessons) -> tuple[np.ndarray, np.ndarray]:
@@ -53,20 +46,20 @@ def examples(lessons: Lessons) -> tuple[np.ndarray, np.ndarray]:
 
     Raises NothingToLearnError if fewer than `FOLDS` questions have either label.
     """
-    tokens, (slm, llm) = lessons.tokens, lessons.alone
+    (feature_QF, problem_Q), (slm, llm) = lessons.prompts, lessons.alone
     label = {
         own.problem.problem_id: own.correct or not other.correct
         for own, other in zip(slm.results, llm.results, strict=True)
     }
-    starts = (tokens.position_N == 0) & np.isin(tokens.problem_N, list(label))
-    label_Q = np.array([label[key] for key in tokens.problem_N[starts]], bool)
+    asked_Q = np.isin(problem_Q, list(label))
+    label_Q = np.array([label[key] for key in problem_Q[asked_Q]], bool)
     needed, total = int((~label_Q).sum()), len(label_Q)
     if min(needed, total - needed) < FOLDS:
         raise NothingToLearnError(
             f"the LLM's answer is needed for {needed} of {total} preference questions; "
             f"expected {FOLDS} or more of either kind"
         )
-    return tokens.feature_NF[starts].astype(np.float64), label_Q
+    return feature_QF[asked_Q].astype(np.float64), label_Q
 
 
 def _held_out(feature_QF: np.ndarray, label_Q: np.ndarray) -> np.ndarray:

@@ -14,10 +14,10 @@ from itertools import pairwise
 from citer.decoding.answer import Visit
 from citer.decoding.policy import always_slm
 from citer.decoding.served import verifier_of
+from citer.evaluation.bounds.bound import Alone, Bound, Setting
 from citer.evaluation.cost import Trace
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.result import Result
-from citer.evaluation.rivals.rival import Alone, Rival, Setting
 from citer.evaluation.sweep import Line, Method, Run, choices, request
 from citer.executors.base import Unit
 from citer.executors.choose import run_one
@@ -30,7 +30,7 @@ RULE = Rule("score", 0.5)  # the score is 1 where both choose the same token, el
 STYLE = Style(Kind.BOUND, "#BBBBBB", "P")
 
 
-def oracle_rival(setting: Setting) -> Rival:
+def oracle_bound(setting: Setting) -> Bound:
     line = Line(Method("oracle", always_slm, style=STYLE), [])
 
     def finish(_: Sequence[Run], alone: Alone) -> list[Run]:
@@ -39,7 +39,7 @@ def oracle_rival(setting: Setting) -> Rival:
             results = run_one(setting.executor, job, Unit("the oracle", own), advance)
         return [replace(alone.llm, method="oracle", rule=RULE, results=results, style=STYLE)]
 
-    return Rival(line, finish)
+    return Bound(line, finish)
 
 
 def _compared(

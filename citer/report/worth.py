@@ -1,0 +1,184 @@
+"""What the deployed rule is worth, question by question on test.
+
+It stands beside every other method, and beside the candidates that differ from it in one part: its
+labels, its input, its visit, its audit. Validation chose the deployed rule. The others may use any
+of their rules, or mix two of them by question. They are read on test, which favours them.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from citer.evaluation.candidates import SCORERS
+from citer.evaluation.measure import Measure
+from citer.evaluation.methods import MODELS, Kind, Row, Style, label
+from citer.evaluation.metrics import CONFIDENCE
+from citer.evaluation.paired import RESAMPLES, Frontier, interval, resamples
+from citer.evaluation.points import rule_columns, rule_of
+from citer.rule import LLM, Rule
+
+COST, ACCURACY = "cost_at_equal_accuracy", "accuracy_at_equal_cost"
+PART = "part"  # as kind of a row: the candidates that differ from the deployed rule in one part
+# The change of cost against a cost without limit. It is below every number, and not -100 %: the end
+# of an interval may lie between it and a number, and is then missing, too.
+UNREACHED = -math.inf
+RULE = tuple(rule_columns(LLM))  # the columns that name a rule
+Has = Callable[[str, Rule], bool]  # of a method and a rule
+
+
+class Other(NamedTuple):
+    """What the deployed rule is compared with: `PART`, or the kind of a method."""
+
+    name: str
+    kind: str
+    has: Has
+
+
+def others(methods: Mapping[str, Style], method: str, rule: Rule) -> list[Other]:
+    """Return what the deployed rule of this method is compared with."""
+    own = (name for name, style in methods.items() if style.kind is not Kind.ALONE)
+    listed = [
+        Other(label(name), methods[name].kind.value, _of_method(name))
+        for name in own
+        if name != method
+    ]
+    return [*parts(rule), *listed]
+
+
+def _of_method(name: str) -> Has:
+    return lambda method, _: method == name
+
+
+def parts(rule: Rule) -> list[Other]:
+    """Return the candidates that differ from a rule in one part."""
+    accepts = _acceptance(rule)
+    if accepts == "alone":
+        return []
+    found = {
+        f"{acceptance} in place of {accepts}": _with(rule.by, acceptance)
+        for acceptance in ("no audit", "audit β", "audit 1")
+        if acceptance != accepts
+    }
+    if rule.by:
+        found["every γ in place of scores"] = _with("", accepts)
+    if own := SCORERS.get(rule.by):
+        for name, other in SCORERS.items():
+            if other.input == own.input and other.labels != own.labels:
+                found[f"{other.labels} in place of {own.labels}"] = _with(name, accepts)
+            elif other.labels == own.labels and other.input != own.input:
+                found[f"{other.input} in place of {own.input}"] = _with(name, accepts)
+        found["entropy alone"] = _with("entropy", accepts)
+    return [Other(name, PART, has) for name, has in found.items()]
+
+
+def _acceptance(rule: Rule) -> str:
+    if not rule.asks_slm:
+        return "alone"
+    return "audit 1" if rule.exact else "audit β" if rule.audit else "no audit"
+
+
+def _with(by: str, acceptance: str) -> Has:
+    return lambda _, rule: (rule.by, _acceptance(rule)) == (by, acceptance)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The test answers of V runs, each a method with a rule, to Q questions."""
+
+    runs: Sequence[tuple[str, Rule]]
+    task_Q: np.ndarray
+    correct_VQ: np.ndarray
+    bytes_VQ: np.ndarray  # moved at batch 1
+
+    @classmethod
+    def of(cls, outcomes: pa.Table) -> "Answers":
+        """Read the test rows of an OUTCOME table. Every run must have answered every question."""
+        test = outcomes.filter(pc.field("split") == "test")
+        rows = test.select(["method", *RULE]).to_pylist()
+        keys = [(row["method"], rule_of(row)) for row in rows]
+        place = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        ids = test["problem_id"].to_numpy(zero_copy_only=False)
+        id_Q, first_Q, question_N = np.unique(ids, return_index=True, return_inverse=True)
+        cell_N = np.array([place[key] for key in keys]), question_N
+        tables = [np.full((len(place), len(id_Q)), np.nan) for _ in range(2)]
+        for table_VQ, name in zip(tables, ("correct", "bytes"), strict=True):
+            table_VQ[cell_N] = test[name].to_numpy(zero_copy_only=False)
+        assert not np.isnan(tables).any(), "a run lacks questions"
+        task_Q = test["task"].to_numpy(zero_copy_only=False)[first_Q]
+        return cls(list(place), task_Q, *tables)
+
+    def line(self, has: Has) -> list[int]:
+        """Return the numbers of the runs of these rules, and of the models alone."""
+        return [n for n, run in enumerate(self.runs) if run[0] in MODELS or has(*run)]
+
+    def run_of(self, method: str, rule: Rule) -> int:
+        """Return the number of the run of a rule, which may be that of a model alone."""
+        names = (method, *MODELS)
+        return next(n for n, run in enumerate(self.runs) if run[0] in names and run[1] == rule)
+
+
+def worth(
+    outcomes: Iterable[pa.Table], methods: Mapping[str, Style], method: str, rule: Rule
+) -> list[Row]:
+    """Compare the deployed rule of a method with all `others`, on all tasks and by task.
+
+    The tables (schema OUTCOME) have the methods and the models alone. What has no rule on test is
+    left out. A number is missing (None) where there is nothing to compare: no rule of the other,
+    nor the LLM, is as accurate (`cost_at_equal_accuracy`), or as cheap (`accuracy_at_equal_cost`).
+    """
+    answers = Answers.of(pa.concat_tables(outcomes))
+    run, listed = answers.run_of(method, rule), others(methods, method, rule)
+    listed = [other for other in listed if any(other.has(*each) for each in answers.runs)]
+    tasks = {"all": np.full(len(answers.task_Q), True)}
+    tasks |= {str(task): answers.task_Q == task for task in np.unique(answers.task_Q)}
+    return [
+        {"task": task, "other": other.name, "kind": other.kind} | resampled.beside(run, other.has)
+        for task, in_task_Q in tasks.items()
+        for resampled in [Resampled.of(answers, in_task_Q)]
+        for other in listed
+    ]
+
+
+def content(rows: Sequence[Row], measure: Measure) -> dict[str, Any]:
+    """Return the file `worth.json`."""
+    own = {"confidence": CONFIDENCE, "resamples": RESAMPLES}
+    return own | {"others": [*map(measure.keys, rows)]}
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """Sums over the questions of a task in R resamples, for V runs."""
+
+    answers: Answers
+    questions: int
+    right_RV: np.ndarray
+    moved_RV: np.ndarray
+
+    @classmethod
+    def of(cls, answers: Answers, in_task_Q: np.ndarray) -> "Resampled":
+        drawn_RQ = resamples(in_task_Q).astype(float)
+        sums = (drawn_RQ @ each_VQ.T for each_VQ in (answers.correct_VQ, answers.bytes_VQ))
+        return cls(answers, int(in_task_Q.sum()), *sums)
+
+    def beside(self, run: int, has: Has) -> Row:
+        """Compare a run with the frontier of other rules, at equal accuracy and at equal cost."""
+        runs = self.answers.line(has)
+        other = Frontier.of(self.moved_RV[:, runs], self.right_RV[:, runs]).hull()
+        moved_R, right_R = self.moved_RV[:, run], self.right_RV[:, run]
+        cost_R = other.cost_for(right_R)
+        change_R = np.where(np.isinf(cost_R), UNREACHED, moved_R / cost_R - 1)
+        ahead_R = (right_R - other.right_for(moved_R[:, None])[:, 0]) / self.questions
+        return _estimate(COST, change_R) | _estimate(ACCURACY, ahead_R)
+
+
+def _estimate(name: str, value_R: np.ndarray) -> Row:
+    """Return the sample's value and both ends of its interval, None where one is missing."""
+    known = [n if math.isfinite(n) else None for n in interval(value_R)]
+    if known[0] is None:
+        known = [None, None, None]
+    return dict(zip((name, f"{name}_low", f"{name}_high"), known, strict=True))
