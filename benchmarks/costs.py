@@ -12,12 +12,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from torch import Tensor
 
-from benchmarks.workshop import SEEDS, Families, Teacher, Workshop, thresholds
+from benchmarks.workshop import SEEDS, Families, Teacher, Workshop
 from citer.config.params import SamplingParams
 from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm, low_entropy
 from citer.evaluation.metrics import fraction_for
 from citer.evaluation.paired import Frontier, interval, resamples
-from citer.evaluation.rivals.rival import by_score
 from citer.evaluation.sweep import Method, Run
 from citer.models.router import HIGHEST
 from citer.models.sampling import Sampler
@@ -64,8 +63,8 @@ class Tried(Scored):
 class Costs(Section):
     """The methods, and the targets at which each is compared with one of them.
 
-    Thresholds of `score` lie at `fractions` of the scores: in the SLM's own answers to validation
-    (`answers`), or for a head in its holdout. `Outcomes.needed` lists the targets.
+    Thresholds of `score` lie at `fractions` of the scores in the SLM's own answers to validation.
+    `Outcomes.needed` lists the targets.
     """
 
     methods: Mapping[str, Tried]
@@ -73,7 +72,6 @@ class Costs(Section):
     targets: Mapping[str, str]  # with the method to compare with
     seeds: Count = 5
     by_task: bool = True
-    thresholds: Literal["answers", "holdout"] = "holdout"
     fractions: Annotated[tuple[float, ...], Listed]
     risks: Annotated[tuple[float, ...], Listed] = ()
     gammas: Annotated[tuple[int, ...], Listed] = ()
@@ -91,7 +89,7 @@ class Costs(Section):
         visit, _, audit = grid.partition(" audit ")
         beta = float(audit or 0)
         if visit == "score":
-            return by_score(taus, beta)
+            return [Rule("score", tau, beta) for tau in taus]
         if visit == "risk":
             return [Rule("risk", risk, beta) for risk in self.risks]
         return [Rule("every", gamma, beta) for gamma in self.gammas]
@@ -252,8 +250,5 @@ def _by_head(teacher: Teacher, scored: Scored, costs: Costs) -> dict[str, list[R
     """Train a head and answer by its rules."""
     shop = teacher.shop
     trained = teacher.trained(scored.by, scored.contested, scored.width)
-    if costs.thresholds == "answers":
-        taus = shop.answer_thresholds(costs.fractions, ScoredBy(trained.head))
-    else:
-        taus = thresholds(trained, costs.fractions)
+    taus = shop.answer_thresholds(costs.fractions, ScoredBy(trained.head))
     return shop.answer(Method.of(scored.by, ScoredBy(trained.head)), costs.families(scored, taus))

@@ -1,16 +1,16 @@
-"""Chosen rules on questions that nobody has seen: the part `fresh` of a study.
+"""Candidates on questions that nobody has seen: the part `fresh` of a study.
 
 The embedded tasks make new questions. None of them is in a split of the last run, and none was used
-to train the pair. They are answered by each model alone, by the last router under the rules that
-validation chose (`chosen.json`), and by every rival, which learns and takes thresholds as in the
-run. Nothing is chosen on these questions. A method without a certified rule is left out.
+to train the pair. They are answered by each model alone and by all rules that validation tested for
+the last router. Nothing is chosen on these questions: the rules of the methods are those of
+`chosen.json`. A method without a certified rule is left out.
 
 Code and grid are frozen: the study refuses to run unless the working tree is that of a commit, and
 the run's params.yaml is that of the commit. The results hold the commit. A seed is used up once
 its results exist: the study then asks for another.
 
-The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. `citer.report.against`
-computes the gaps to rivals; there the area of our methods is that of one rule.
+The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. The regret is what the
+deployed rule costs above the cheapest of all candidates that keep it on these questions.
 """
 
 import subprocess
@@ -18,11 +18,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
+from typing import Any, NamedTuple
 
 from benchmarks.workshop import Workshop
 from citer.config.params import Params
@@ -31,23 +27,19 @@ from citer.data.problems import Problem, question_key, read_problems
 from citer.decoding.policy import scorer_for
 from citer.demo import toy
 from citer.errors import InputError, read_text
-from citer.evaluation.choice import Chosen, ChosenRule
-from citer.evaluation.measure import ACCURACY
-from citer.evaluation.methods import MODELS
+from citer.evaluation.choice import Candidate, Chosen, ChosenRule, deployed
+from citer.evaluation.evidence import Tried, compared
 from citer.evaluation.metrics import share_interval
-from citer.evaluation.points import outcome_table, rule_columns
-from citer.evaluation.study import Study
+from citer.evaluation.place import counted, schedules
+from citer.evaluation.points import ROUTER_STAMP, read_findings, rule_of
+from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method
 from citer.models.bundle import read_bundle
-from citer.models.sampling import Sampler
-from citer.report.against import Answers, compare
-from citer.report.against_table import table as rivals_table
-from citer.rule import LLM, SLM
+from citer.rule import Rule
 from citer.sections import Count, Section
 from citer.stages import paths
-from citer.stages.lessons import Preference
 from citer.storage.schema import SPLITS
-from citer.storage.tables import digest, read_as
+from citer.storage.tables import digest, read_as, table_metadata
 
 CODE = Path(__file__).parent
 
@@ -56,23 +48,48 @@ class Fresh(Section):
     questions: Count  # of each task
 
 
-def answered_fresh(fresh: Fresh, seed: int) -> dict[str, Any]:
-    """Answer the fresh questions of a seed. Return the tables, the header and the rivals."""
-    frozen = {"commit": frozen_commit(), "seed": seed, "questions of each task": fresh.questions}
+class Seen(NamedTuple):
+    """The candidates on fresh questions, and the chosen rules by method."""
+
+    answered: dict[Tried, Candidate]
+    chosen: Chosen
+    epsilon: float
+
+    @property
+    def deployed(self) -> Candidate:
+        method = deployed(self.chosen)
+        return self.answered[Tried(method, self.chosen[method].rule)]
+
+    @property
+    def cheapest(self) -> Candidate:
+        """The cheapest candidate that keeps the promise on these questions."""
+        keeping = (c for c in self.answered.values() if c.discordant <= self.epsilon * c.n)
+        return min(keeping, key=lambda candidate: candidate.cost)
+
+    @property
+    def regret(self) -> float:
+        """What the deployed rule costs above the cheapest candidate, as a share of the latter."""
+        return self.deployed.cost / self.cheapest.cost - 1
+
+
+def answered_fresh(fresh: Fresh, seed: int, commit: str) -> dict[str, Any]:
+    """Answer the fresh questions of a seed. Return the table and the header."""
+    frozen = {"commit": commit, "seed": seed, "questions of each task": fresh.questions}
     print(frozen, flush=True)
     shop = Workshop.open()
     if shop.params.prepare.toy is None or shop.params.evaluate.against == "llm":
         raise InputError("params.yaml: expected embedded tasks that are graded by their answers")
-    chosen = certified_rules(shop.params)
     problems = fresh_questions(shop.tasks, fresh.questions, seed, asked_before())
-    outcomes = answered(replace(shop, test=problems), chosen)
-    comparison, tasks = compare([outcomes], chosen), by_tasks(Answers.of(outcomes), chosen)
+    seen = answered(replace(shop, test=problems))
+    rules = {name: Tried(name, each.rule) for name, each in seen.chosen.items() if each.certified}
+    shown = {name: seen.answered[tried] for name, tried in rules.items()}
+    shown |= {"deployed": seen.deployed, "cheapest": seen.cheapest}
     return frozen | {
         "digest": digest(*(problem.problem_id for problem in problems)),
-        "chosen": {name: asdict(each) for name, each in chosen.items()},
-        "tasks": tasks,
-        "rivals": comparison.content(ACCURACY),
-        "note": f"{frozen}\n\n{rivals_table(comparison, tasks)}\n",
+        "chosen": {name: asdict(each) for name, each in seen.chosen.items()},
+        "regret": seen.regret,
+        "tasks": {"all": columns(shown)},
+        "note": f"{frozen}\n\nregret: {seen.regret:.1%}\n\n",
     }
 
 
@@ -131,63 +148,42 @@ def _unknown(task: str, count: int, seed: int, known: Collection[str]) -> Iterat
             yield problem
 
 
-def certified_rules(params: Params) -> Chosen:
-    """Read the last router's chosen rules, without those that leave every token to the LLM."""
-    chosen = read_as(paths.report(last(params)) / "chosen.json", dict[str, ChosenRule])
-    return {name: each for name, each in chosen.items() if each.certified}
-
-
-def answered(shop: Workshop, chosen: Chosen) -> pa.Table:
-    """Answer the workshop's test questions by both models, all rivals and the chosen rules."""
-    router, _ = read_bundle(paths.router(last(shop.params)))
-    own, params = router.to(shop.pair.slm.device), shop.params
-    asked = shop.executor, shop.pair, shop.validation, shop.test
-    with TemporaryDirectory() as folder:
-        settings = params.evaluate, params.decode, params.seed
-        study = Study(*asked, *settings, Path(folder))
-        rivals = study.rivals(Preference(params.train, study))
+def answered(shop: Workshop) -> Seen:
+    """Answer the workshop's test questions by the LLM and all candidates of the last router."""
+    params, number = shop.params, max(int(name) for name in shop.params.iterations)
+    router, _ = read_bundle(paths.router(number))
+    own, report = router.to(shop.pair.slm.device), paths.report(number)
+    methods: dict[str, dict[Rule, None]] = {}
+    for tried in tested(report, params):
+        methods.setdefault(tried.method, {})[tried.rule] = None
     lines = [
-        Line(Method.of(name, scorer_for(own, each.rule)), [each.rule])
-        for name, each in chosen.items()
+        Line(Method.of(name, scorer_for(own, rule)), [rule])
+        for name, rules in methods.items()
+        for rule in rules
     ]
-    sampled = replace(shop, sampler=Sampler(params.evaluate.sampling, params.seed))
-    runs = [run for [run] in sampled.sweep(shop.test, lines)]
-    return pa.concat_tables([rivals.outcomes, outcome_table(runs)])
+    [llm], *runs = shop.sweep(shop.test, [ALONE_LINES[1], *lines])
+    place = schedules(params.serve)
+    found = {Tried(run.method, run.rule): compared(run, llm, place) for [run] in runs}
+    chosen = read_as(report / "chosen.json", dict[str, ChosenRule])
+    return Seen(found, chosen, params.evaluate.epsilon)
 
 
-def last(params: Params) -> int:
-    return max(int(name) for name in params.iterations)
+def tested(report: Path, params: Params) -> list[Tried]:
+    """Return the candidates that validation tested."""
+    stamp = table_metadata(report / "points.parquet") | ROUTER_STAMP
+    points = read_findings(report, counted(params.evaluate, params.serve), stamp).on_test
+    return [Tried(row["method"], rule_of(row)) for row in points if row["task"] == "all"]
 
 
-def promises(answers: Answers, chosen: Chosen, in_task_Q: np.ndarray) -> dict[str, Any]:
-    """Return columns for both models and the chosen rules, on some questions.
-
-    `lost` counts the questions that the LLM answers right and the method wrong, `right` those that
-    the LLM answers right.
-    """
-    rules = dict(zip(MODELS, (SLM, LLM), strict=True))
-    rules |= {name: each.rule for name, each in chosen.items()}
-    runs = {name: answers.run_of(name, rule_columns(rule)) for name, rule in rules.items()}
-    correct_VQ, bytes_VQ = answers.correct_VQ[:, in_task_Q], answers.bytes_VQ[:, in_task_Q]
-    llm_Q, questions = correct_VQ[runs[MODELS[1]]] == 1, int(in_task_Q.sum())
-    lost = {name: int((1 - correct_VQ[run])[llm_Q].sum()) for name, run in runs.items()}
-    moved = {name: float(bytes_VQ[run].sum()) for name, run in runs.items()}
-    right = int(llm_Q.sum())
+def columns(shown: dict[str, Candidate]) -> dict[str, Any]:
+    """Return the columns of the table. `lost` is out of the `right` answers of the LLM."""
     return {
-        "rule": {name: f"{rule:.4g}" for name, rule in rules.items()},
-        "accuracy": {n: _share(int(correct_VQ[run].sum()), questions) for n, run in runs.items()},
-        "lost": lost,
-        "right": dict.fromkeys(runs, right),
-        "risk": {name: _share(count, right) for name, count in lost.items()},
-        "cost": {name: each / moved[MODELS[1]] for name, each in moved.items()},
+        "rule": {name: f"{each.rule:.4g}" for name, each in shown.items()},
+        "lost": {name: each.discordant for name, each in shown.items()},
+        "right": {name: each.n for name, each in shown.items()},
+        "risk": {name: _share(each.discordant, each.n) for name, each in shown.items()},
+        "cost": {name: each.cost for name, each in shown.items()},
     }
-
-
-def by_tasks(answers: Answers, chosen: Chosen) -> dict[str, Any]:
-    """Compute `promises` on all questions, and on those of each task."""
-    tasks = {"all": np.full(len(answers.task_Q), True)}
-    tasks |= {str(task): answers.task_Q == task for task in np.unique(answers.task_Q)}
-    return {task: promises(answers, chosen, in_task_Q) for task, in_task_Q in tasks.items()}
 
 
 def _share(part: int, whole: int) -> tuple[float, float, float]:

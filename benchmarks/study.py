@@ -2,8 +2,9 @@
 
     python -m benchmarks.study NAME        # after `citer run`
 
-A study has one of two parts, each with a module of its name. `costs` compares what methods pay for
-an accuracy. `fresh` asks new questions by rules that validation chose. With `project`, a study
+A study has one of three parts, each with a module of its name. `costs` compares what methods pay
+for an accuracy. `fresh` asks new questions by rules that validation chose. `regret` does so after
+runs with many seeds, each in a clone below `--work`. With `project`, a study
 first runs the stages up to one of them in a clone of this project, which takes hours on a CPU. The
 clone has other settings, a pair of your own and a file of rows for each task. Alone, `project` has
 the tables of that run:
@@ -14,9 +15,7 @@ Writes `benchmarks/results/NAME.{json,md}`. A killed study with `project` contin
 """
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir
@@ -29,7 +28,8 @@ import yaml
 from pydantic import ValidationError
 
 from benchmarks.costs import Costs, compared
-from benchmarks.fresh import Fresh, answered_fresh, check_unused
+from benchmarks.fresh import Fresh, answered_fresh, check_unused, frozen_commit
+from benchmarks.regret import Regret, make_clone, regrets, run_stages
 from benchmarks.report import RESULTS, machine, markdown, write_results
 from benchmarks.workshop import Workshop
 from citer.errors import InputError, read_text
@@ -64,6 +64,7 @@ class Study(Section):
     project: Project | None = None
     costs: Costs | None = None
     fresh: Fresh | None = None
+    regret: Regret | None = None
 
 
 def read_study(name: str) -> Study:
@@ -119,15 +120,10 @@ def settings_of(project: Project, own: Own) -> dict[str, Any]:
 def continued(project: Project, own: Own, work: Path) -> None:
     """Run the stages in the clone `work`, which is made if it is missing."""
     settings = settings_of(project, own)
-    if not work.exists():
-        subprocess.run(["git", "clone", "--quiet", str(Path.cwd()), str(work)], check=True)
-    write_text(work / "params.yaml", yaml.safe_dump(settings, sort_keys=False))
+    make_clone(work)
     for source, rows in zip(own.rows, project.rows, strict=True):
         write_rows(source, work / "data/own", rows)
-    scripts = str(Path(sys.executable).parent)
-    environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONPATH": "."}
-    command = [f"{scripts}/dvc", "repro", project.stage]
-    subprocess.run(command, cwd=work, env=environment, check=True)
+    run_stages(work, settings, project.stage)
 
 
 def write_rows(source: Path, folder: Path, rows: Rows) -> None:
@@ -161,10 +157,12 @@ def run_results(target: Path) -> dict[str, Any]:
     }
 
 
-def run(study: Study, target: Path, seed: int | None) -> dict[str, Any]:
+def run(study: Study, target: Path, seed: int | None, work: Path) -> dict[str, Any]:
     """Return what the JSON holds. `tasks` are tables: by task, heading and method, a cell."""
+    if study.regret:
+        return regrets(study.regret, work)
     if study.fresh:
-        return answered_fresh(study.fresh, check_unused(target, seed))
+        return answered_fresh(study.fresh, check_unused(target, seed), frozen_commit())
     if study.costs:
         return {"tasks": compared(Workshop.open(), study.costs)}
     return run_results(target)
@@ -195,7 +193,7 @@ def main(
         if study.project:
             continued(study.project, Own.of(slm, llm, rows_ or []), work)
         with chdir(work if study.project else Path()):
-            found = run(study, target, seed)
+            found = run(study, target, seed, work)
     except InputError as error:
         print(f"study: {error}", file=sys.stderr)
         raise typer.Exit(2) from None

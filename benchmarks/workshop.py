@@ -17,9 +17,8 @@ from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, Scorer, low_entropy
+from citer.evaluation.candidates import quantiles
 from citer.evaluation.methods import MODELS
-from citer.evaluation.rivals.learnt import marginal_loss
-from citer.evaluation.rivals.rival import quantiles
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method, Run, request, sweep
 from citer.executors.base import Executor
@@ -32,6 +31,7 @@ from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.training.router import Trained, train_head
+from citer.training.targets import marginal_loss
 
 SEEDS = range(17, 22)
 CITER = Rule("score", 0.9)  # the rule under which CITER labels
@@ -208,9 +208,3 @@ class Teacher:
 def _of(rows: pa.Table, problems: Mapping[str, Problem]) -> pa.Table:
     """Return the rows of these problems."""
     return rows.filter(pc.is_in(rows["problem_id"], pa.array(problems, pa.string())))
-
-
-def thresholds(trained: Trained, fractions: Sequence[float]) -> list[float]:
-    """Return τ at these fractions of the head's holdout scores, by interpolation."""
-    known = [float(fraction) for fraction in trained.thresholds]
-    return np.interp(fractions, known, list(trained.thresholds.values())).tolist()
