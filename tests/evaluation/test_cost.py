@@ -5,8 +5,8 @@ import pytest
 from citer.decoding.answer import Request, Visit, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
+from citer.evaluation.bounds.random import random
 from citer.evaluation.cost import Prices, Trace, batches, work_of
-from citer.evaluation.rivals.untrained import random
 from citer.models.pair import Pair
 from citer.rule import Rule
 
