@@ -17,7 +17,6 @@ the LLM's distribution; here entropy and an audit by odds have these roles.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,28 +27,6 @@ from citer.evaluation.sweep import Line, Method
 from citer.models.router import Router
 from citer.rule import Rule, When
 from citer.sections import CandidateName
-
-
-class Scored(NamedTuple):
-    """What a head learns, and what it reads: see `citer.training`."""
-
-    labels: str
-    input: str
-
-
-STATE, WIDE, NUMBERS = "the hidden state", "the hidden state, a wide head", "ten numbers"
-INPUTS = {"stand": WIDE, "narrow": STATE, "logistic": NUMBERS}  # of heads that learn preferences
-TARGETS = {  # of heads that are trained once
-    "agree": "agreement",
-    "contested_llm": "contested → LLM",
-    "contested_slm": "contested → SLM",
-    "co_llm": "Co-LLM's likelihood",
-}
-SCORERS = {name: Scored("preferences", own) for name, own in INPUTS.items()} | {
-    f"{name}{ending}": Scored(labels, own)
-    for name, labels in TARGETS.items()
-    for ending, own in (("", STATE), ("_logistic", NUMBERS))
-}
 
 PLAIN = {"stand": "router", "contested_llm": "citer_s", "co_llm": "co_llm", ENTROPY: "entropy"}
 RELAXED = {"stand": "audited", ENTROPY: "bild"}

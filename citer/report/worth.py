@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from citer.evaluation.candidates import SCORERS
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import MODELS, Kind, Row, Style, label
 from citer.evaluation.metrics import CONFIDENCE
 from citer.evaluation.paired import RESAMPLES, Frontier, interval, resamples
 from citer.evaluation.points import rule_columns, rule_of
+from citer.evaluation.scorers import SCORERS
 from citer.rule import LLM, Rule
 
 COST, ACCURACY = "cost_at_equal_accuracy", "accuracy_at_equal_cost"

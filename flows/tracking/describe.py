@@ -11,6 +11,8 @@ from mlflow.entities.model_registry import ModelVersion
 
 from citer.evaluation.measure import MEASURES, Conditions
 from citer.evaluation.metrics import share_interval
+from citer.evaluation.scorers import SCORERS
+from citer.rule import Rule
 from citer.stages.paths import PAGE
 from flows.tracking.answers import routed, threshold
 from flows.tracking.database import without_password
@@ -33,11 +35,20 @@ def tags_of(router: Run, batch: int) -> dict[str, str]:
     roles = {each.tags[0].value: each.dataset.digest for each in router.inputs.dataset_inputs}
     return {
         "rule": tags["rule"],
+        **scored(tags),
         **{name: f"{numbers[name]:.6g}" for name in listed},
         "certified": str(threshold(router.info.run_id)["certified"]).lower(),
         "data": roles["training"][:7],
         "commit": tags["git_sha"][:7] + (" (dirty)" if tags["git_dirty"] == "true" else ""),
     }
+
+
+def scored(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return what the head of the deployed rule reads and learnt; empty if it has no head."""
+    if not (own := SCORERS.get(Rule.parse(tags["rule"]).by)):
+        return {}
+    outcome = f", {tags['outcome']}" if own.labels == "preferences" and "outcome" in tags else ""
+    return {"scorer": own.input, "labels": own.labels + outcome}
 
 
 def facts(router: Run) -> dict[str, str]:
@@ -51,7 +62,7 @@ def facts(router: Run) -> dict[str, str]:
     measure, listed = conditions.measure.name, tags_of(router, 1)
     values = {
         "rule": listed["rule"],
-        "heads": tags.get("heads"),
+        **scored(tags),
         "certified": listed["certified"],
         "measure": conditions.measured,
         "sampling": conditions.sampling,
@@ -62,7 +73,6 @@ def facts(router: Run) -> dict[str, str]:
         "tokens per answer": texts.get("tokens_per_answer"),
         "iteration": tags["iteration"],
         "references": tags.get("references"),
-        "outcome of labels": tags.get("outcome"),
         "margin of labels, nats": tags.get("margin"),
         "preferences, md5": listed["data"],
         "git": listed["commit"],
