@@ -43,7 +43,10 @@ class Path:
         # Cached, because they are read for every token.
         self.rule = rule = self.policy.rule
         self.asks_slm, self.least_score = rule.asks_slm, rule.least_score
-        self.may_be_due = rule.visit != "score" or rule.audit > 0
+        self.may_be_due = rule.visit != "score" or rule.audit > 0 or rule.cap > 0
+        if rule.cap:  # the LLM reads the prompt and writes the first token
+            self.visits.append(Visit(0, 0, 0))
+            self.pending_from, self.owed = 1, True
 
     def takes_llm_token(self, draft: Draft | None) -> bool:
         """Return whether the LLM writes the next token.
@@ -55,10 +58,11 @@ class Path:
     def due(self, length: int, ended: bool) -> bool:
         """Return whether the rule requires a visit after `length` tokens."""
         pending = length - self.pending_from
-        # No visit: no pending token, or the answer ended and is not audited.
-        if pending <= 0 or (ended and not self.rule.audit):
+        if pending <= 0:
             return False
-        return (ended and self.rule.exact) or self.rule.due(self.risk, pending)
+        if ended and (self.rule.ends_with_visit or not self.rule.audit):
+            return self.rule.ends_with_visit
+        return self.rule.due(self.risk, pending)
 
 
 class _Fork(NamedTuple):

@@ -133,12 +133,19 @@ def outcome_rows(run: "Run") -> Iterator[Row]:
 
 def rule_columns(rule: Rule) -> Row:
     """Return the rule's columns."""
-    return {"visit": rule.visit, "threshold": rule.at, "audit": rule.audit, "by": rule.by or None}
+    return {
+        "visit": rule.visit,
+        "threshold": rule.at,
+        "audit": rule.audit,
+        "by": rule.by or None,
+        "cap": rule.cap or None,
+    }
 
 
 def rule_of(row: Row) -> Rule:
-    """Read the `rule_columns` of a row."""
-    return Rule(row["visit"], row["threshold"], row["audit"], row["by"] or "")
+    """Read the `rule_columns` of a row. Rows of an earlier citer have no cap."""
+    by, cap = row["by"] or "", row.get("cap") or 0
+    return Rule(row["visit"], row["threshold"], row["audit"], by, cap)
 
 
 def point_rows(

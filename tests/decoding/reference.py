@@ -76,6 +76,8 @@ class Uncached:
 
     def run(self) -> "Uncached":
         rule = self.policy.rule
+        if rule.cap:
+            self.visit()
         while not self.ended():
             if not rule.asks_slm:
                 self.visit()
@@ -87,12 +89,15 @@ class Uncached:
             self.write(token, by_llm=False)
             self.pending.append(score)
             audited = rule.audit > 0 or not self.ended()
-            if (rule.exact and self.ended()) or (audited and self.calls()):
+            always = (rule.exact or rule.cap) and self.ended()
+            if always or (audited and self.calls()):
                 self.visit()
         return self
 
     def calls(self) -> bool:
         rule = self.policy.rule
+        if rule.cap and len(self.pending) >= rule.cap:
+            return True
         if rule.visit == "risk":
             return prod(self.pending) < rule.at
         return rule.visit == "every" and len(self.pending) >= rule.at

@@ -22,11 +22,13 @@ from tests.graphs import uncaptured
 from tests.noise import SAMPLINGS
 
 BETAS = st.sampled_from([0.0, 0.3, 0.9, 1.0])
-RULES = st.one_of(
-    st.builds(Rule, st.just("score"), st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0]), BETAS),
-    st.builds(Rule, st.just("risk"), st.sampled_from([0.05, 0.2, 0.7, 1.0]), BETAS),
-    st.builds(Rule, st.just("every"), st.sampled_from([1, 2, 3, 8]), BETAS),
+VISITS = st.one_of(
+    st.tuples(st.just("score"), st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0])),
+    st.tuples(st.just("risk"), st.sampled_from([0.05, 0.2, 0.7, 1.0])),
+    st.tuples(st.just("every"), st.sampled_from([1, 2, 3, 8])),
 )
+CAPS = st.sampled_from([0, 0, 1, 3])
+RULES = st.builds(lambda visit, audit, cap: Rule(*visit, audit, cap=cap), VISITS, BETAS, CAPS)
 SCORERS = st.sampled_from([scheduled(salt, levels=10) for salt in range(5)])  # some equal τ
 POLICIES = st.builds(Policy, SCORERS, RULES)
 TOKENS = st.integers(0, 256)
