@@ -9,8 +9,9 @@ unlikely. Known methods are special cases:
     speculative decoding (arXiv 2211.17192), greedy   visit every γ tokens, audit 1
     BiLD (arXiv 2302.07863)                           visit by the SLM's own confidence, audit < 1
 
-A *scorer* scores the SLM's tokens. A rule may name it; see `citer.decoding.policy`. Under a *cap*
-the LLM reads every token before the answer is final, as in an inference server (vLLM).
+A *scorer* scores the SLM's tokens. A rule may name it; see `citer.decoding.policy`. Instead of the
+SLM, a *lookup* may draft (`citer.decoding.lookup`). Under a *cap* the LLM reads every token before
+the answer is final, as in an inference server (vLLM).
 """
 
 import re
@@ -18,12 +19,15 @@ from dataclasses import dataclass
 from typing import Literal, Self, cast, get_args
 
 When = Literal["score", "risk", "every"]
+Drafter = Literal["slm", "lookup", "both"]
 EXPECTED = (
-    "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`, `by SCORER` and `cap K`; τ, "
-    "ρ, β in [0, 1], γ and K whole numbers from 1 on"
+    "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`, `by SCORER`, `from both` or "
+    "`from lookup`, and `cap K`; τ, ρ, β in [0, 1], γ and K whole numbers from 1 on; `from` needs "
+    "an audit above 0, `from lookup` no scorer"
 )
 TEXT = re.compile(
-    r"\s*(\w+)\s+(\S+)(?:\s+audit\s+(\S+))?(?:\s+by\s+(\w+))?(?:\s+cap\s+([1-9]\d*))?\s*"
+    r"\s*(\w+)\s+(\S+)(?:\s+audit\s+(\S+))?(?:\s+by\s+(\w+))?"
+    r"(?:\s+from\s+(lookup|both))?(?:\s+cap\s+([1-9]\d*))?\s*"
 )
 # Acceptance rules that cost more than `audit` (docs/results.md).
 REMOVED = re.compile(r"\s(judge|kl|top)\s+\S")
@@ -49,6 +53,11 @@ class Rule:
 
     `by` names the scorer. If it is empty, a router's head is the scorer (`head_name`).
 
+    `draft` names the drafter. A `lookup` copies the next token from an earlier place of the text;
+    where it finds none, the LLM writes the token. Under `both` the SLM drafts it there. The score
+    of a copied token is n / (n + 1), for n equal tokens before both places. If the drafter is not
+    the SLM, each answer ends with a visit.
+
     With a `cap` (K, 0: none), the LLM reads the prompt and writes the first token. A visit is due
     also when K tokens are pending, and each answer ends with a visit. Without an audit, the visits
     reject nothing.
@@ -58,6 +67,7 @@ class Rule:
     at: float
     audit: float = 0.0
     by: str = ""
+    draft: Drafter = "slm"
     cap: int = 0
 
     def __post_init__(self) -> None:
@@ -72,10 +82,11 @@ class Rule:
                 f"{text!r}: `{removed[1]}` was removed; expected `audit β` in its place"
             )
         found = TEXT.fullmatch(str(text))
-        visit, at, audit, by, cap = found.groups() if found else [""] * 5
+        visit, at, audit, by, draft, cap = found.groups() if found else [""] * 6
         try:
             number = int(at) if visit == "every" else float(at)
-            rule = cls(cast(When, visit), number, float(audit or 0), by or "", int(cap or 0))
+            how = cast(Drafter, draft or "slm"), int(cap or 0)
+            rule = cls(cast(When, visit), number, float(audit or 0), by or "", *how)
         except ValueError:
             raise ValueError(f"{text!r}: {EXPECTED}") from None
         if not rule.in_range:
@@ -86,9 +97,11 @@ class Rule:
     def in_range(self) -> bool:
         at_fits = _counts(self.at) if self.visit == "every" else 0 <= self.at <= 1
         by_fits = not self.by or self.by.isidentifier()
-        cap_fits = not self.cap or _counts(self.cap)
         audit_fits = 0 <= self.audit <= 1
-        return self.visit in get_args(When) and at_fits and audit_fits and by_fits and cap_fits
+        cap_fits = not self.cap or _counts(self.cap)
+        needs = {"slm": True, "lookup": self.audit > 0 and not self.by, "both": self.audit > 0}
+        fits = at_fits and audit_fits and by_fits and cap_fits
+        return self.visit in get_args(When) and fits and needs.get(self.draft, False)
 
     def __format__(self, spec: str) -> str:
         """Format the rule as text, and its numbers by `spec`."""
@@ -98,13 +111,15 @@ class Rule:
         audit = f" audit {self.audit:{spec}}" if self.audit else ""
         by = f" by {self.by}" if self.by else ""
         cap = f" cap {self.cap}" if self.cap else ""
-        return f"{visit}{audit}{by}{cap}"
+        draft = "" if self.draft == "slm" else f" from {self.draft}"
+        return f"{visit}{audit}{by}{draft}{cap}"
 
     def __str__(self) -> str:
         return f"{self}"
 
     @property
     def asks_slm(self) -> bool:
+        """Whether the SLM, or another drafter, ever runs."""
         return (self.visit, self.at) != ("score", 1)
 
     @property
@@ -115,7 +130,7 @@ class Rule:
     @property
     def ends_with_visit(self) -> bool:
         """Whether the LLM reads every token before the answer is final."""
-        return self.exact or self.cap > 0
+        return self.exact or self.cap > 0 or self.draft != "slm"
 
     @property
     def least_score(self) -> float:

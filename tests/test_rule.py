@@ -15,8 +15,13 @@ VISITS = st.tuples(st.sampled_from(["score", "risk"]), SHARES) | st.tuples(
 SCORERS = st.sampled_from(["", "entropy", "co_llm"])
 CAPS = st.integers(0, 99)
 RULES = st.builds(
-    lambda visit, audit, by, cap: Rule(*visit, audit, by, cap), VISITS, SHARES, SCORERS, CAPS
-)
+    lambda visit, *rest: Rule(*visit, *rest),
+    VISITS,
+    SHARES,
+    SCORERS,
+    st.sampled_from(["slm", "lookup", "both"]),
+    CAPS,
+).filter(lambda rule: rule.in_range)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +34,13 @@ RULES = st.builds(
         ("score 0 audit 0", Rule("score", 0)),
         ("risk 0.8 by entropy", Rule("risk", 0.8, by="entropy")),
         ("score 0.9 audit 1 by co_llm", Rule("score", 0.9, 1, "co_llm")),
+        ("every 8 audit 1 from lookup", Rule("every", 8, 1, draft="lookup")),
+        (
+            "risk 0.7 audit 1 by agree from both cap 16",
+            Rule("risk", 0.7, 1, "agree", "both", 16),
+        ),
         ("score 0 cap 16", Rule("score", 0, cap=16)),
-        ("risk 0.8 audit 0.25 by narrow  cap 16", Rule("risk", 0.8, 0.25, "narrow", 16)),
+        ("risk 0.8 audit 0.25 by narrow  cap 16", Rule("risk", 0.8, 0.25, "narrow", cap=16)),
     ],
 )
 def test_a_rule_is_read_from_its_text(text: str, rule: Rule) -> None:
@@ -79,6 +89,9 @@ def test_text_omits_a_missing_audit_and_formats_numbers() -> None:
         *("risk 0.5 top", "risk 0.5 topk 3"),
         *("risk 0.5 cap", "risk 0.5 cap 0", "risk 0.5 cap 1.5", "risk 0.5 cap -1"),
         *("risk 0.5 cap 8 by entropy", "cap 8"),
+        *("risk 0.5 from lookup", "risk 0.5 audit 0 from both", "every 8 audit 1 from llm"),
+        *("risk 0.5 audit 1 by entropy from lookup", "every 8 from both audit 1"),
+        "every 8 audit 1 cap 8 from both",
         *("risk 0.5 by", "risk 0.5 by entropy audit 1", "risk 0.5 by 8", "by entropy"),
     ],
 )

@@ -3,9 +3,10 @@
     n_slm (W_s + W_r) + n_llm W_l + KV read + KV written,    n forwards, W weight bytes
 
 The forwards of an answer follow from its visits, and do not depend on the batch. The SLM reads the
-prompt and every token but the last. It reads a position again if an audit rejected its token. At
-each visit, the LLM reads the tokens that it has not seen. A replay of all answers therefore gives
-the cost of a batch. The sequences of a forward share one reading of the weights.
+prompt and every token but the last. It reads a position again if an audit rejected its token. It
+runs no forward for a copied draft, which it reads when it drafts next. At each visit, the LLM reads
+the tokens that it has not seen. A replay of all answers therefore gives the cost of a batch. The
+sequences of a forward share one reading of the weights.
 
 A batch has a schedule. `plain` and `delayed` are the engine's (`llm_runs`). In `lockstep`, that of
 an inference server, all answers in flight take their next run of drafts, then one forward of the
@@ -45,12 +46,14 @@ class Trace(NamedTuple):
         """Compute the trace of an answer with `tokens` tokens and these visits."""
         slm, llm, forwards, written = _Reader(), _Reader(), b"", 0
         for visit in visits:
-            slm.read(prompt_len + written, visit.drafted)
+            drafts = range(written, written + visit.drafted + len(visit.copied))
+            for position in (each for each in drafts if each not in visit.copied):
+                slm.read(prompt_len + position)
+                forwards += b"s" if position < visit.kept else b"d"
             llm.read(prompt_len + visit.seen)
             for reader in (slm, llm):
                 reader.held = min(reader.held, prompt_len + visit.kept)
-            stand = min(visit.drafted, visit.kept - written)
-            forwards += b"s" * stand + b"d" * (visit.drafted - stand) + b"l"
+            forwards += b"l"
             written = visit.kept + 1
         slm.read(prompt_len + written, tokens - written)
         forwards += b"s" * (tokens - written)

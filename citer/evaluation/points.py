@@ -138,14 +138,15 @@ def rule_columns(rule: Rule) -> Row:
         "threshold": rule.at,
         "audit": rule.audit,
         "by": rule.by or None,
+        "draft": None if rule.draft == "slm" else rule.draft,
         "cap": rule.cap or None,
     }
 
 
 def rule_of(row: Row) -> Rule:
-    """Read the `rule_columns` of a row. Rows of an earlier citer have no cap."""
-    by, cap = row["by"] or "", row.get("cap") or 0
-    return Rule(row["visit"], row["threshold"], row["audit"], by, cap)
+    """Read the `rule_columns` of a row. Those of an earlier citer have no `draft` and no `cap`."""
+    given = {name: row[name] for name in ("by", "draft", "cap") if row.get(name)}
+    return Rule(row["visit"], row["threshold"], row["audit"], **given)
 
 
 def point_rows(

@@ -184,6 +184,7 @@ ALL_KINDS = [
     *(Rule("every", 1, 1), Rule("risk", 1.0, 1), Rule("risk", 0.0, 1), Rule("score", 1.0, 1)),
     *(Rule("score", tau, beta, cap=3) for tau in (0.0, 0.4, 1.0) for beta in (0.0, 0.3)),
     *(Rule("risk", 0.3, beta, cap=2) for beta in (0.0, 1.0)),
+    *(Rule("every", 3, 1, draft="lookup"), Rule("risk", 0.7, 0.5, draft="both")),
 ]
 
 

@@ -161,6 +161,16 @@ def test_a_token_that_the_llm_adds_lets_the_slm_read_two_at_once():
     assert llm == Work(forwards=1, positions=7, kv_read=7)
 
 
+def test_a_copied_draft_is_no_forward_and_read_with_the_next_one_of_the_slm() -> None:
+    # Prompt 5. The LLM writes token 0. Tokens 1 and 3 are copied; the SLM drafts 2 and, dropped
+    # with a copied 5, 4. The LLM rejects 4. The last token is copied, and the SLM reads no more.
+    first = Visit(drafted=2, seen=6, kept=4, copied=(1, 3, 5))
+    trace = Trace.of(5, 6, [Visit(0, 0, 0), first, Visit(0, 5, 6, copied=(5,))])
+    assert trace.forwards == b"LSdll"
+    assert trace.slm == Work(forwards=2, positions=7 + 2, kv_read=7 + 9)
+    assert trace.llm == Work(forwards=3, positions=5 + 6 + 1, kv_read=5 + 11 + 10)
+
+
 RULES = [
     *(Rule("score", tau) for tau in (0.0, 0.2, 0.7, 1.0)),
     Rule("score", 0.4, 0.7),
@@ -169,6 +179,8 @@ RULES = [
     Rule("every", 3, 1.0),
     Rule("score", 0.2, cap=4),
     Rule("risk", 0.3, 0.7, cap=4),
+    Rule("every", 3, 1.0, draft="lookup"),
+    Rule("score", 0.7, 0.5, draft="both", cap=4),
 ]
 
 
@@ -178,9 +190,16 @@ RULES = [
 )
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_replay_counts_the_same_work_as_the_engine(
-    pair: Pair, kin: Pair, slots: int, questions: int, delayed: bool, rule: Rule
+    pair: Pair,
+    kin: Pair,
+    looping: Pair,
+    slots: int,
+    questions: int,
+    delayed: bool,
+    rule: Rule,
 ) -> None:
-    engine = Engine(kin if rule.audit else pair, slots, max_new_tokens=24, delayed=delayed)
+    fitting = looping if rule.draft != "slm" else kin if rule.audit else pair
+    engine = Engine(fitting, slots, max_new_tokens=24, delayed=delayed)
     requests = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(questions)]
     answers = {answer.key: answer for answer in engine.decode(requests, Policy(random(0), rule))}
     traces = [
