@@ -18,12 +18,12 @@ from citer.evaluation.choice import upper_bound
 from citer.evaluation.difference import Graded, GradedAnswers
 from citer.evaluation.gate import Answered, Decision, Gate
 from citer.evaluation.measure import Conditions
-from citer.evaluation.points import rule_of
+from citer.evaluation.points import rule_columns, rule_of
 from citer.rule import LLM, Rule
 from citer.storage.schema import OUTCOME
 from citer.storage.tables import read_table
 
-PLACE = ["split", "method", "visit", "threshold", "audit", "by"]
+PLACE = ["split", "method", *rule_columns(LLM)]
 COLUMNS = [*PLACE, "problem_id", "correct", "bytes"]
 
 
