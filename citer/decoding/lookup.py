@@ -46,3 +46,13 @@ def endings(ids: Ids) -> list[Gram]:
     """Return the n-grams at the end of a text, the longest first."""
     last = tuple(ids[-MOST:])
     return [last[-n:] for n in range(len(last), LEAST - 1, -1)]
+
+
+def copies(prompt_ids: Ids, answer_ids: Ids) -> int:
+    """Return how many tokens of an answer a lookup would draft rightly."""
+    lookup, ids, right = Lookup(), list(prompt_ids), 0
+    for token in answer_ids:
+        found = lookup.draft(ids)
+        right += found is not None and found[0] == token
+        ids.append(token)
+    return right

@@ -9,6 +9,7 @@ A candidate belongs to one method. Known methods are points of this space:
     entropy       an entropy threshold: `score` by `entropy`
     bild          BiLD (Big Little Decoder, arXiv 2302.07863): by `entropy`, with audits
     speculative   speculative decoding (arXiv 2211.17192): `every γ audit 1`
+    lookup        prompt lookup decoding: `every γ audit 1 from lookup`
     exact         any scorer with `audit 1`, among them SpecDec++ (arXiv 2405.19715)
     policy        all others
 
@@ -17,6 +18,7 @@ the LLM's distribution; here entropy and an audit by odds have these roles.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 import numpy as np
 
@@ -25,10 +27,11 @@ from citer.decoding.policy import ENTROPY, ScoredBy, Scorer, always_slm, low_ent
 from citer.evaluation.methods import ITERATIONS, Kind, Style
 from citer.evaluation.sweep import Line, Method
 from citer.models.router import Router
-from citer.rule import Rule, When
+from citer.rule import Drafter, Rule, When
 from citer.sections import CandidateName
 
 PLAIN = {"stand": "router", "contested_llm": "citer_s", "co_llm": "co_llm", ENTROPY: "entropy"}
+EXACT = {("every", "slm"): "speculative", ("every", "lookup"): "lookup"}
 RELAXED = {"stand": "audited", ENTROPY: "bild"}
 NAMES: Mapping[CandidateName, str] = {"citer": "router", "any": "policy"}  # others are equal
 # `Findings.numbered` replaces the look of those with the first iteration's.
@@ -42,6 +45,7 @@ STYLES = {
     "co_llm": Style(Kind.RIVAL, "#000000", "p"),
     "citer_s": Style(Kind.RIVAL, "#F0E442", "X"),
     "speculative": Style(Kind.EXACT, "#E69F00", "v"),
+    "lookup": Style(Kind.EXACT, "#E69F00", "<"),
 }
 Visits = Sequence[tuple[When, float]]
 
@@ -57,32 +61,53 @@ UNTRAINED: dict[str, Scorer] = {"": always_slm, ENTROPY: low_entropy}
 def method_of(rule: Rule) -> str:
     """Return the name of a candidate's method. The rule names its scorer."""
     if rule.exact:
-        return "speculative" if rule.visit == "every" else "exact"
+        return EXACT.get((rule.visit, rule.draft), "exact")
+    if rule.draft != "slm":
+        return "policy"
     return (RELAXED if rule.audit else PLAIN).get(rule.by, "policy")
 
 
 def candidates(
-    scorers: Mapping[str, Scorer], taus: Mapping[str, Sequence[float]], params: EvaluateParams
+    scorers: Mapping[str, Scorer],
+    taus: Mapping[str, Sequence[float]],
+    params: EvaluateParams,
+    drafters: Sequence[Drafter] = ("slm",),
+    cap: int = 0,
 ) -> list[Line]:
-    """Make the lines of all scorers for the methods that `params` lists.
+    """Make the lines of all scorers and drafters for the methods that `params` lists.
 
-    `taus` has the thresholds of each. The scorer without a name visits every γ tokens.
+    `taus` has the thresholds of each scorer. The scorer without a name visits every γ tokens. With
+    a `cap`, all rules have it.
     """
-    lines = [
-        _line(scorer, [Rule(*visit, audit, name) for visit in visits])
-        for name, scorer in scorers.items()
-        for audit in sorted({0.0, *params.audits, 1.0})
-        if (visits := _visits(name, taus.get(name, ()), audit, params))
-    ]
+    audits = sorted({0.0, *params.audits, 1.0})
+    rules = (
+        [Rule(*visit, audit, name, drafter, cap) for visit in visits]
+        for drafter, name, audit in product(drafters, scorers, audits)
+        if (visits := _visits(name, drafter, audit, taus, params))
+    )
+    lines = [_line(scorers[own[0].by], [r for r in own if _fits(r)]) for own in rules]
     wanted = {NAMES.get(name, name) for name in params.candidates}
     return [line for line in lines if line.method.name in wanted]
 
 
-def _visits(name: str, taus: Sequence[float], audit: float, params: EvaluateParams) -> Visits:
-    if not name:
-        return [("every", gamma) for gamma in params.gammas if audit]
-    risks = params.risks if audit else ()
-    return [*(("score", tau) for tau in taus), *(("risk", rho) for rho in risks)]
+def _visits(
+    name: str,
+    drafter: Drafter,
+    audit: float,
+    taus: Mapping[str, Sequence[float]],
+    params: EvaluateParams,
+) -> Visits:
+    if (drafter != "slm" and not audit) or (drafter == "lookup" and name):
+        return []
+    risky: Visits = [("risk", rho) for rho in params.risks if audit]
+    if name:
+        return [*(("score", tau) for tau in taus[name]), *risky]
+    every: Visits = [("every", gamma) for gamma in params.gammas if audit]
+    return [*every, *risky] if drafter == "lookup" else every
+
+
+def _fits(rule: Rule) -> bool:
+    return rule.visit != "every" or not rule.cap or rule.at <= rule.cap
 
 
 def _line(scorer: Scorer, rules: Sequence[Rule]) -> Line:
