@@ -28,9 +28,7 @@ def headline(
     method = deployed(chosen)
     rows = {row["method"]: row for row in standings if row["task"] == "all"}
     slm, llm = (rows[model]["accuracy"] for model in MODELS)
-    names = [
-        batch.column for batch in batches(sizes) if batch.slots == 1 or batch.schedule != "plain"
-    ]
+    columns = [own.column for own in batches(sizes) if own.slots == 1 or own.schedule == "delayed"]
     numbers = {
         "accuracy": rows[method]["accuracy"],
         "llm_accuracy": llm,
