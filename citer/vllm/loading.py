@@ -24,6 +24,7 @@ from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_model, make_pair
 from citer.models.router import Router
 from citer.models.size import ModelSize
+from citer.progress import warn
 from citer.rule import Rule
 from citer.sections import LocalPath, Section, complaint
 from citer.serving.deployment import served_pair, stored_rule
@@ -209,6 +210,8 @@ def prepare(
     absolute = {name: str(Path(path).absolute()) for name, path in folders.items() if path}
     local = settings.model_copy(update=absolute)
     served = read_served(local, engine.drafts)
+    if not settings.rule and not served.rule.exact and not served.rule.cap:
+        warn(f"rule `{served.rule}`: it has no cap, so its promise does not hold inside vLLM")
     if not known:
         check_pair(local, engine)
     os.environ[CHECKED] = json.dumps({settings.router: local.router})
