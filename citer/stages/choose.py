@@ -61,5 +61,5 @@ def _deployed(found: Findings, method: str, rule: Rule, params: Params) -> dict[
     point = chosen_point(found.on_test, method, rule)
     best = min(schedules(params.serve), key=lambda batch: point[batch.column])
     place = params.serve.model_dump(include={"engine", "batch"})
-    place["delayed"] = best.schedule == "delayed"
+    place["delayed"] = best.schedule == "delayed" or params.serve.batch == 1
     return {"method": method, "rule": str(rule), "serve": place}
