@@ -47,11 +47,11 @@ def tags_of(router: Run, serve: ServeParams) -> dict[str, str]:
 
 
 def scored(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return what the head of the deployed rule reads and learnt; empty if it has no head."""
+    """Return what the head of the deployed rule learnt and reads; empty if it has no head."""
     if not (own := SCORERS.get(Rule.parse(tags["rule"]).by)):
         return {}
-    outcome = f", {tags['outcome']}" if own.labels == "preferences" and "outcome" in tags else ""
-    return {"scorer": own.input, "labels": own.labels + outcome}
+    outcome = f" ({tags['outcome']})" if own.labels == "preferences" and "outcome" in tags else ""
+    return {"scorer": f"{own.labels}{outcome}, {own.input}"}
 
 
 def facts(router: Run) -> dict[str, str]:
