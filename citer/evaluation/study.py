@@ -39,7 +39,7 @@ ALONE_LINES = tuple(
     Line(Method(name, always_slm, style=Style(Kind.ALONE, "#000000", "o")), [policy.rule])
     for name, policy in zip(MODELS, (SLM_ALONE, LLM_ALONE), strict=True)
 )
-COPIED = 0.05  # share of the LLM's tokens that a lookup must draft to be tried
+COPIED = 0.1  # share of the LLM's tokens that a lookup must draft to be tried
 
 
 @dataclass(frozen=True)
