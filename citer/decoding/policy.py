@@ -76,7 +76,8 @@ def head_name(heads: Collection[str], rule: Rule) -> str | None:
     if name == ENTROPY or (rule.visit == "every" and not rule.by):
         return None
     if name not in heads:
-        raise InputError(f"rule `{rule}`: the router has no head `{name}`, only {', '.join(heads)}")
+        known = ", ".join([*heads, ENTROPY])
+        raise InputError(f"rule `{rule}`: no scorer `{name}`; expected one of {known}")
     return name
 
 
