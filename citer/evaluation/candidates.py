@@ -7,14 +7,14 @@ A candidate belongs to one method. Known methods are points of this space:
     citer_s       CITER-S (the same paper): `score` by `contested_llm`
     co_llm        Co-LLM (arXiv 2403.03870): `score` by `co_llm`; the SLM is not trained with it
     entropy       an entropy threshold: `score` by `entropy`
-    bild          BiLD (Big Little Decoder, arXiv 2302.07863): by `entropy`, with audits
+    bild          BiLD (Big Little Decoder, arXiv 2302.07863): by a certainty, with audits
     speculative   speculative decoding (arXiv 2211.17192): `every γ audit 1`
     lookup        prompt lookup decoding: `every γ audit 1 from lookup`
     exact         any scorer with `audit 1`, among them SpecDec++ (arXiv 2405.19715)
     policy        all others
 
-BiLD's fallback is a threshold on the largest probability, and its rollback a fixed distance from
-the LLM's distribution; here entropy and an audit by odds have these roles.
+BiLD's fallback is a threshold on the largest probability; here entropy may take its place. Its
+rollback is a fixed distance from the LLM's distribution; here an audit by odds has this role.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,16 +23,16 @@ from itertools import product
 import numpy as np
 
 from citer.config.params import EvaluateParams
-from citer.decoding.policy import ENTROPY, ScoredBy, Scorer, always_slm, low_entropy
+from citer.decoding.policy import CERTAINTIES, ScoredBy, Scorer, always_slm
 from citer.evaluation.methods import ITERATIONS, Kind, Style
 from citer.evaluation.sweep import Line, Method
 from citer.models.router import Router
 from citer.rule import Drafter, Rule, When
 from citer.sections import CandidateName
 
-PLAIN = {"stand": "router", "contested_llm": "citer_s", "co_llm": "co_llm", ENTROPY: "entropy"}
+PLAIN = {"stand": "router", "contested_llm": "citer_s", "co_llm": "co_llm", "entropy": "entropy"}
 EXACT = {("every", "slm"): "speculative", ("every", "lookup"): "lookup"}
-RELAXED = {"stand": "audited", ENTROPY: "bild"}
+RELAXED = {"stand": "audited", "entropy": "bild", "probability": "bild"}
 NAMES: Mapping[CandidateName, str] = {"citer": "router", "any": "policy"}  # others are equal
 # `Findings.numbered` replaces the look of those with the first iteration's.
 STYLES = {
@@ -55,7 +55,7 @@ def scorers_of(router: Router) -> dict[str, Scorer]:
     return {name: ScoredBy(head) for name, head in router.heads.items()}
 
 
-UNTRAINED: dict[str, Scorer] = {"": always_slm, ENTROPY: low_entropy}
+UNTRAINED: dict[str, Scorer] = {"": always_slm, **CERTAINTIES}
 
 
 def method_of(rule: Rule) -> str:
