@@ -76,7 +76,7 @@ def head_name(heads: Collection[str], rule: Rule) -> str | None:
     every γ tokens needs no score, and one whose tokens are all copied has one. Raises InputError if
     a router with these `heads` lacks the head.
     """
-    if rule.draft == "lookup":
+    if rule.draft == "lookup" or not rule.asks_slm:
         return None
     name = rule.by or ("agree" if rule.exact else "stand")
     if name in CERTAINTIES or (rule.visit == "every" and not rule.by):
