@@ -1,12 +1,16 @@
 """Answer the questions of a study one at a time, choose rules, and select rows of its findings."""
 
+from collections.abc import Mapping
+
 from citer.config.params import DecodeParams, EvaluateParams
 from citer.data.problems import Problem
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, Policy
+from citer.decoding.policy import LLM_ALONE, Policy, Scorer
+from citer.evaluation.candidates import UNTRAINED, scorers_of
 from citer.evaluation.choice import Chosen
 from citer.evaluation.evidence import choose_rules
+from citer.evaluation.place import schedules
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.sequence import Step
 from citer.evaluation.study import Study, study_stamp
@@ -16,7 +20,7 @@ from citer.models.router import Router
 from citer.models.sampling import Sampler
 from citer.rule import Rule
 
-THRESHOLDS = [0.0, 0.3, 0.5, 0.7, 1.0]
+COMMON = ("agree", "co_llm")  # the heads of the taught router that are trained once
 SEED = 3
 DECODE = DecodeParams(slots=5, max_new_tokens=40)
 PARAMS = EvaluateParams(
@@ -31,13 +35,28 @@ PARAMS = EvaluateParams(
 )
 
 
+def fixed_scorers(router: Router) -> Mapping[str, Scorer]:
+    """Return the scorers that are the same for all iterations."""
+    common = Router({name: router.heads[name] for name in COMMON})
+    return UNTRAINED | scorers_of(common)
+
+
+def own_scorers(router: Router) -> Mapping[str, Scorer]:
+    """Return the scorers of the heads that each iteration has anew."""
+    return {name: own for name, own in scorers_of(router).items() if name not in COMMON}
+
+
 def routed_study(
-    study: Study, router: Router, taus: list[float], rivals: Findings
+    study: Study, router: Router, fixed: Findings
 ) -> tuple[Findings, Chosen, list[Step]]:
-    """Try a router's rules, and choose among them."""
-    findings, params = study.router(router, taus, rivals), study.params
-    measure = study.conditions.measure
-    return findings, *choose_rules(findings, rivals, measure, params.epsilon, params.delta)
+    """Try a router's own rules, and choose among these and the `fixed` ones."""
+    findings = study.candidates(own_scorers(router), fixed)
+    return findings, *chosen_of(study, fixed.joined(findings))
+
+
+def chosen_of(study: Study, found: Findings) -> tuple[Chosen, list[Step]]:
+    promised = study.params.epsilon, study.params.delta
+    return choose_rules(found, study.conditions.measure, schedules(study.serve), *promised)
 
 
 def stamp_of(study: Study) -> dict:

@@ -97,7 +97,8 @@ def choose_rules(
     """Choose a rule for each method by its findings and the LLM's.
 
     All rules are tested in one sequence, the returned steps. The held-out questions decide its
-    order, so the promises hold at confidence 1 - delta for all methods together.
+    order, so the promises hold at confidence 1 - delta for all methods together. If no rule of any
+    method was worth a test, the LLM alone is chosen.
     """
     tried = list(dict.fromkeys(_tried(row) for row in found.candidates.points))
     # They are graded against an answer, the LLM's own where none is given.
@@ -108,7 +109,7 @@ def choose_rules(
         Step(tried[n].method, seen[n], validation.candidate(tried[n]))
         for n in sequence(seen, epsilon)
     ]
-    methods = list(dict.fromkeys(each.method for each in tried))
+    methods = list(dict.fromkeys(each.method for each in tried)) or [LLM_ALONE.method]
     return choose_each(steps, methods, epsilon, delta), steps
 
 

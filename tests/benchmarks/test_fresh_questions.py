@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
+from citer.report.against import Answers
 
 from benchmarks.fresh import answered as answered_by
 from benchmarks.fresh import check_unused, fresh_questions, frozen_commit, promises
@@ -22,7 +23,6 @@ from citer.errors import InputError
 from citer.evaluation.choice import ChosenRule
 from citer.evaluation.sweep import request
 from citer.models.bundle import identity, write_bundle
-from citer.report.against import Answers
 from citer.rule import LLM, Rule
 from citer.stages import paths
 from tests.benchmarks.outcomes import alone, answered

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from citer.config.params import PairParams
+from citer.config.params import PairParams, ServeParams
 from citer.evaluation.choice import Chosen
 from citer.evaluation.points import Findings
 from citer.evaluation.sequence import Step
@@ -14,8 +14,8 @@ from citer.executors.base import InLine
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.router import Router
-from tests.heads import random_router
-from tests.studied import DECODE, PARAMS, SEED, THRESHOLDS, routed_study
+from tests.heads import random_head
+from tests.studied import COMMON, DECODE, PARAMS, SEED, fixed_scorers, routed_study
 from tests.taught import make_taught_pair, problems
 
 
@@ -27,20 +27,23 @@ def study(tmp_path_factory) -> Study:
     split = [replace(p, split="validation" if n < 6 else "test") for n, p in enumerate(questions)]
     holdout = [replace(p, split="preference") for p in questions[2:6]]
     pair = load_pair(PairFolder(slm, llm), section)
-    partial = tmp_path_factory.mktemp("partial")
-    return Study(InLine(), pair, split[:6], split[6:], PARAMS, DECODE, SEED, partial, holdout)
+    asked = split[:6], split[6:]
+    settings = PARAMS, DECODE, SEED, ServeParams(batch=1)
+    return Study(InLine(), pair, *asked, *settings, tmp_path_factory.mktemp("partial"), holdout)
 
 
 @pytest.fixture(scope="session")
 def router(study: Study) -> Router:
-    return random_router(study.pair.slm.hidden_size, seed=2, dtype=torch.float64)
+    names = enumerate(("stand", "narrow", *COMMON), start=2)
+    size = study.pair.slm.hidden_size
+    return Router({name: random_head(size, seed, dtype=torch.float64) for seed, name in names})
 
 
 @pytest.fixture(scope="session")
-def rivals(study: Study) -> Findings:
-    return study.rivals()
+def fixed(study: Study, router: Router) -> Findings:
+    return study.fixed(fixed_scorers(router))
 
 
 @pytest.fixture(scope="session")
-def studied(study: Study, router: Router, rivals: Findings) -> tuple[Findings, Chosen, list[Step]]:
-    return routed_study(study, router, THRESHOLDS, rivals)
+def studied(study: Study, router: Router, fixed: Findings) -> tuple[Findings, Chosen, list[Step]]:
+    return routed_study(study, router, fixed)

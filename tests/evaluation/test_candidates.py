@@ -1,24 +1,43 @@
-"""The candidates: no scorer has a setting that another lacks."""
+"""The candidates: no scorer has a setting that another lacks, and each has one method."""
 
-from itertools import groupby
+from itertools import groupby, product
+from typing import get_args
 
 import pytest
 
-from citer.decoding.policy import routed
-from citer.evaluation.candidates import candidates, scorers_of
+from citer.decoding.policy import ENTROPY, routed
+from citer.evaluation.candidates import (
+    NAMES,
+    NUMBERS,
+    SCORERS,
+    STATE,
+    STYLES,
+    UNTRAINED,
+    candidates,
+    method_of,
+    quantiles,
+    scorers_of,
+)
 from citer.evaluation.sweep import Line
 from citer.models.router import Head, Router
 from citer.rule import Rule
+from citer.sections import CandidateName
 from tests.studied import PARAMS
 
-ROUTER = Router({name: Head(None, slope=n) for n, name in enumerate(["stand", "narrow", "co_llm"])})
-SCORERS = ["entropy", *ROUTER.heads]
-TAUS = {name: [0.3 + n / 10, 0.6 + n / 10] for n, name in enumerate(SCORERS)}
+ROUTER = Router({name: Head(None, slope=n) for n, name in enumerate(SCORERS)})
+NAMED = [ENTROPY, *SCORERS]
+TAUS = {name: [0.3 + n / 100, 0.6 + n / 100] for n, name in enumerate(NAMED)}
+AUDITS = [0.3, 1.0]
+
+
+def lines_for(*wanted: CandidateName) -> list[Line]:
+    params = PARAMS.model_copy(update={"candidates": wanted})
+    return candidates(UNTRAINED | scorers_of(ROUTER), TAUS, params)
 
 
 @pytest.fixture
 def lines() -> list[Line]:
-    return candidates(scorers_of(ROUTER), TAUS, PARAMS)
+    return lines_for(*get_args(CandidateName))
 
 
 def test_every_scorer_has_the_same_visits_and_audits(lines: list[Line]) -> None:
@@ -29,14 +48,22 @@ def test_every_scorer_has_the_same_visits_and_audits(lines: list[Line]) -> None:
         for name, own in groupby(rules, key=lambda rule: rule.by)
     }
     every = settings.pop("")
-    assert list(settings) == sorted(SCORERS)
+    assert list(settings) == sorted(NAMED)
     first, *others = settings.values()
     assert all(other == first for other in others)
-    audits = [0.3, 1.0]
-    risks = [("risk", rho, beta) for rho in PARAMS.risks for beta in audits]
-    scores = [("score", "τ", beta) for beta in (0, *audits) for _ in range(2)]
+    risks = [("risk", rho, beta) for rho in PARAMS.risks for beta in AUDITS]
+    scores = [("score", "τ", beta) for beta in (0, *AUDITS) for _ in range(2)]
     assert first == sorted([*risks, *scores])
-    assert every == sorted(("every", gamma, beta) for gamma in PARAMS.gammas for beta in audits)
+    assert every == sorted(("every", gamma, beta) for gamma in PARAMS.gammas for beta in AUDITS)
+    assert {r.at for r in rules if (r.by, r.visit) == ("narrow", "score")} == {*TAUS["narrow"]}
+
+
+def test_every_source_of_labels_has_a_small_head_and_a_logistic_one() -> None:
+    inputs: dict[str, set[str]] = {}
+    for scored in SCORERS.values():
+        inputs.setdefault(scored.labels, set()).add(scored.input)
+    assert len(inputs) == 5
+    assert all(own >= {STATE, NUMBERS} for own in inputs.values())
 
 
 def test_each_line_has_the_scorer_that_a_server_takes_for_its_rules(lines: list[Line]) -> None:
@@ -45,6 +72,59 @@ def test_each_line_has_the_scorer_that_a_server_takes_for_its_rules(lines: list[
             assert routed(ROUTER, Rule.parse(str(rule))) == policy
 
 
-def test_rules_that_keep_the_llms_text_are_a_method_of_their_own(lines: list[Line]) -> None:
+def test_every_candidate_belongs_to_one_method() -> None:
+    """Each scorer and acceptance by hand; the visit matters only without a scorer."""
+    plain = {
+        "stand": "router",
+        "contested_llm": "citer_s",
+        "co_llm": "co_llm",
+        "entropy": "entropy",
+    }
+    audited = {"stand": "audited", "entropy": "bild"}
+    for name, visit in product(NAMED, ("score", "risk")):
+        assert method_of(Rule(visit, 0.5, 0.0, name)) == plain.get(name, "policy")
+        assert method_of(Rule(visit, 0.5, 0.3, name)) == audited.get(name, "policy")
+        assert method_of(Rule(visit, 0.5, 1.0, name)) == "exact"
+    assert method_of(Rule("every", 4, 1.0)) == "speculative"
+    assert method_of(Rule("every", 4, 0.3)) == "policy"
+
+
+def test_a_line_is_one_scorer_with_one_acceptance_and_has_its_methods_name(
+    lines: list[Line],
+) -> None:
+    families = [{(rule.by, rule.audit) for rule in line.rules} for line in lines]
+    assert all(len(family) == 1 for family in families)
+    assert len(set().union(*families)) == len(lines)
     for line in lines:
-        assert {rule.exact for rule in line.rules} <= {line.method.name == "exact"}
+        assert {method_of(rule) for rule in line.rules} == {line.method.name}
+        assert line.method.style == STYLES[line.method.name]
+    assert {line.method.name for line in lines} == set(STYLES)
+
+
+def test_each_listed_method_has_its_own_candidates_and_together_they_have_all(
+    lines: list[Line],
+) -> None:
+    own = {name: lines_for(name) for name in get_args(CandidateName)}
+    assert {NAMES.get(name, name) for name in own} == set(STYLES)
+    for name, found in own.items():
+        assert {line.method.name for line in found} == {NAMES.get(name, name)}
+    rules = [rule for found in own.values() for line in found for rule in line.rules]
+    assert sorted(rules) == sorted(rule for line in lines for rule in line.rules)
+    assert len(set(rules)) == len(rules)
+
+
+def test_without_audits_in_the_settings_exact_candidates_remain() -> None:
+    none = PARAMS.model_copy(update={"audits": ()})
+    found = candidates(UNTRAINED | scorers_of(ROUTER), TAUS, none)
+    assert {rule.audit for line in found for rule in line.rules} == {0, 1}
+
+
+def test_quantiles_put_that_share_of_scores_below() -> None:
+    scores = [n / 100 for n in range(100)]
+    for fraction, tau in zip((0.1, 0.25), quantiles(scores, (0.1, 0.25)), strict=True):
+        assert sum(score < tau for score in scores) == pytest.approx(100 * fraction, abs=1)
+        assert tau not in scores
+
+
+def test_equal_scores_give_one_threshold() -> None:
+    assert quantiles([0.5] * 10, (0.1, 0.2, 0.3)) == [0.5]

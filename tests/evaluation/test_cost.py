@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from citer.decoding.answer import Request, Visit, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
+from citer.evaluation.bounds.random import random
 from citer.evaluation.cost import Prices, Schedule, Trace, batches, work_of
-from citer.evaluation.rivals.untrained import random
 from citer.models.pair import Pair
 from citer.rule import Rule
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from citer.report.against import Comparison
 
 from citer.evaluation.choice import Chosen
 from citer.evaluation.measure import ACCURACY, FIDELITY, Measure
 from citer.report import against_table
-from citer.report.against import Comparison
 from citer.report.headline import headline
 from citer.report.standings import standings
 from tests.reported import CHOSEN, chosen_rule, points

@@ -1,7 +1,7 @@
 import pytest
 from scipy.stats import binomtest
 
-from citer.evaluation.metrics import fraction_for, share_interval, value_at
+from citer.evaluation.metrics import fraction_for, share_interval
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(300, 400), (1, 3), (0, 7), (500, 500)])
@@ -10,10 +10,6 @@ def test_the_interval_of_a_share_is_wilsons(successes, trials):
     expected = binomtest(successes, trials).proportion_ci(method="wilson")
     assert (low, high) == pytest.approx((expected.low, expected.high))
     assert 0 <= low < high <= 1
-
-
-def test_values_between_points_are_interpolated_linearly_in_any_order_of_points():
-    assert value_at(0.3, [1.0, 0.0, 0.2], [0.9, 0.1, 0.5]) == pytest.approx(0.5 + 0.4 / 8)
 
 
 def test_the_fraction_for_an_accuracy_is_the_first_crossing():

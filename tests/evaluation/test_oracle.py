@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from citer.evaluation.rivals.oracle import RULE, oracle_rival
 from torch import Tensor
 
 from citer.config.params import PairParams, SamplingParams
@@ -13,7 +14,6 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, StepView
 from citer.evaluation.cost import Trace
 from citer.evaluation.points import Findings
-from citer.evaluation.rivals.oracle import RULE, oracle_rival
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
 from citer.executors.base import InLine, Job, Unit

@@ -3,28 +3,43 @@
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
-import torch
 
+from citer.config.params import ServeParams
 from citer.data.problems import Problem
 from citer.decoding.answer import Answer, Visit
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always_slm, routed
-from citer.evaluation.choice import Candidate
+from citer.decoding.engine import Engine
+from citer.decoding.policy import (
+    ENTROPY,
+    LLM_ALONE,
+    SLM_ALONE,
+    Policy,
+    always_slm,
+    low_entropy,
+    routed,
+)
+from citer.evaluation.candidates import method_of
+from citer.evaluation.choice import Candidate, deployed
 from citer.evaluation.cost import Prices, Trace
-from citer.evaluation.evidence import HELD_OUT, candidate
-from citer.evaluation.measure import ACCURACY
-from citer.evaluation.points import outcome_rows, rule_of
+from citer.evaluation.evidence import HELD_OUT, compared
+from citer.evaluation.place import counted, schedules
+from citer.evaluation.points import Findings, rule_of
 from citer.evaluation.result import Result
 from citer.evaluation.sequence import choose_each
-from citer.evaluation.sweep import Run
-from citer.models.router import features
+from citer.evaluation.study import Study
+from citer.evaluation.sweep import Run, request
+from citer.models.router import Router
 from citer.rule import LLM, Rule
 from tests.studied import (
+    DECODE,
     PARAMS,
-    THRESHOLDS,
     by_the_engine,
+    chosen_of,
+    fixed_scorers,
     in_the_rows,
+    own_scorers,
     routed_study,
     rows_of,
     stamp_of,
@@ -32,69 +47,99 @@ from tests.studied import (
 from tests.taught import problems
 
 
-def test_each_model_alone_gives_the_answers_of_single_decodes(study, rivals):
-    assert in_the_rows(rivals, "slm", SLM_ALONE.rule) == by_the_engine(study, SLM_ALONE)
-    alone = in_the_rows(rivals, "llm", LLM_ALONE.rule)
+@pytest.fixture(scope="module")
+def everything(study: Study, router: Router, tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    """The findings of all candidates, none of which is screened out."""
+    own = replace(study, partial=tmp_path_factory.mktemp("everything"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("citer.evaluation.study.worth_testing", lambda seen: range(len(seen)))
+        fixed = own.fixed(fixed_scorers(router))
+        return fixed.joined(own.candidates(own_scorers(router), fixed))
+
+
+def rules_of(findings: Findings, split: str) -> set[tuple[str, Rule]]:
+    return {
+        (row["method"], rule_of(row)) for row in findings.candidates.points if row["split"] == split
+    }
+
+
+def test_each_model_alone_gives_the_answers_of_single_decodes(study, fixed):
+    assert in_the_rows(fixed, "slm", SLM_ALONE.rule) == by_the_engine(study, SLM_ALONE)
+    alone = in_the_rows(fixed, "llm", LLM_ALONE.rule)
     assert alone == by_the_engine(study, LLM_ALONE)
     assert {right for right, _, _ in alone.values()} == {True, False}
 
 
-@pytest.mark.parametrize(
-    ("method", "text"),
-    [
-        ("router", "score 0.3"),
-        ("router", "score 0.7"),
-        ("audited", "risk 0.6 audit 0.3"),
-        ("audited", "risk 0.2 audit 1"),
-    ],
-)
-def test_each_rule_of_a_study_gives_the_answers_of_single_decodes(
-    study, router, studied, method, text
+def test_each_candidate_gives_the_answers_of_single_decodes(study, router, everything):
+    """Its rule tells all that its answers depend on."""
+    tried = rules_of(everything, "test")
+    assert len({rule.by for _, rule in tried}) == 2 + len(router.heads)
+    found = {}
+    for method, rule in tried:
+        found[rule] = in_the_rows(everything, method, rule)
+        assert found[rule] == by_the_engine(study, routed(router, rule))
+    assert len({tuple(sorted(answers.items())) for answers in found.values()}) > len(found) / 2
+
+
+def test_thresholds_are_quantiles_of_the_scores_in_the_slms_held_out_answers(
+    study, router, everything
 ):
-    rule = Rule.parse(text)
-    answered = in_the_rows(studied[0], method, rule)
-    assert answered == by_the_engine(study, routed(router, rule))
+    engine = Engine(study.pair, 1, DECODE.max_new_tokens)
+    scorers = fixed_scorers(router) | own_scorers(router)
+    scorers.pop("")
+    for name, scorer in scorers.items():
+        scores = []
+        for problem in study.holdout:
+            asked = [request(problem, study.pair)]
+            [answer] = engine.decode(asked, Policy(scorer, SLM_ALONE.rule))
+            scores += answer.scores
+        taus = np.quantile(scores, [0.1, 0.4], method="midpoint")
+        tried = {
+            r.at for _, r in rules_of(everything, "test") if (r.by, r.visit) == (name, "score")
+        }
+        assert sorted(tried) == pytest.approx(sorted(taus))
+    assert scorers[ENTROPY] is low_entropy
 
 
-@pytest.mark.parametrize("method", ["policy", "exact"])
-def test_a_rule_of_any_scorer_tells_all_that_its_answers_depend_on(study, router, studied, method):
-    tried = {rule_of(row) for row in studied[0].points if row["method"] == method}
-    assert len({rule.by for rule in tried}) > 1
-    for rule in tried:
-        assert in_the_rows(studied[0], method, rule) == by_the_engine(study, routed(router, rule))
+def test_of_each_scorer_and_acceptance_the_rules_that_none_beats_on_held_out_questions_are_tested(
+    everything, fixed, studied
+):
+    kept = rules_of(fixed.joined(studied[0]), "test")
+    assert kept == _worth_testing(everything)
+    assert 0 < len(kept) < len(rules_of(everything, "test"))
+    for split in ("validation", HELD_OUT):
+        assert rules_of(fixed.joined(studied[0]), split) == kept
 
 
-def test_only_rules_that_few_others_beat_on_the_held_out_questions_are_tested(study, studied):
-    findings = studied[0]
-    for split in ("validation", "test", HELD_OUT):
-        rows = findings.outcomes.filter(pc.field("split") == split).to_pylist()
-        rules = {(row["method"], rule_of(row)) for row in rows} - {("llm", LLM)}
-        assert rules == {(row["method"], rule_of(row)) for row in findings.points}
+def _worth_testing(everything: Findings) -> set[tuple[str, Rule]]:
+    """Return the rules of which no other of the family is cheaper and loses no more."""
+    alone = everything.llm_alone(HELD_OUT)
+    seen = {
+        each: counted_by_hand(rows_of(everything, HELD_OUT, *each), alone, each[1])
+        for each in rules_of(everything, HELD_OUT)
+    }
+    kept = set()
+    for (_, rule), own in seen.items():
+        family = (o for (_, r), o in seen.items() if (r.by, r.audit) == (rule.by, rule.audit))
+        beaten = any(o.discordant <= own.discordant and o.cost < own.cost for o in family)
+        if not beaten and own.discordant <= 0.2 * own.n:
+            kept.add((method_of(rule), rule))
+    return kept
 
 
-def test_lines_go_from_the_safest_rule_to_the_boldest_each_with_its_head(study, router):
-    lines = study.presets(router, THRESHOLDS)
-    assert [(line.method.name, [str(rule) for rule in line.rules]) for line in lines] == [
-        ("router", ["score 0.7", "score 0.5", "score 0.3"]),
-        ("audited", ["risk 0.6 audit 0.3", "risk 0.2 audit 0.3"]),
-        ("audited", ["risk 0.6 audit 1.0", "risk 0.2 audit 1.0"]),
-    ]
-    torch.manual_seed(0)
-    hidden_NH = torch.randn(5, study.pair.slm.hidden_size).double()
-    logits_NV = torch.randn(5, study.pair.vocabulary.size).double()
-    view = StepView(hidden_NH, logits_NV, *torch.zeros(2, 5, dtype=torch.int64))
-    heads = [router.heads[name] for name in ("stand", "stand", "agree")]
-    for line, head in zip(lines, heads, strict=True):
-        expected = head.score(features(hidden_NH, logits_NV))
-        assert line.method.scorer(view).equal(expected)
-        assert line.method.weight_bytes == head.weight_bytes
+def test_the_rows_of_all_splits_are_of_the_same_rules(fixed, studied):
+    """Outcomes and points have the same rules, and no method but the LLM has more of them."""
+    for findings in (fixed.candidates, studied[0]):
+        for split in ("validation", "test", HELD_OUT):
+            rows = findings.outcomes.filter(pc.field("split") == split).to_pylist()
+            assert {(row["method"], rule_of(row)) for row in rows} == rules_of(findings, split)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_exact_answers_equal_the_llms_and_are_never_discordant(rivals, studied, split):
+def test_exact_answers_equal_the_llms_and_are_never_discordant(fixed, studied, split):
     exact = next(rule_of(row) for row in studied[0].points if row["method"] == "exact")
     findings = rows_of(studied[0], split, "exact", exact)
-    alone = rivals.llm_alone(split)
+    alone = fixed.llm_alone(split)
     same = ("problem_id", "correct", "truncated", "tokens")
     assert len(findings) == len(alone) == 6
     for row in findings:
@@ -105,22 +150,24 @@ def test_exact_answers_equal_the_llms_and_are_never_discordant(rivals, studied, 
     assert all(row["disagreed"] == row["rejected"] for row in findings)
 
 
-def test_the_held_out_questions_order_the_rules_and_validation_tests_them(
-    study, router, rivals, studied
-):
-    findings, chosen, steps = studied
+def test_the_held_out_questions_order_the_rules_and_validation_tests_them(study, everything):
+    chosen, steps = chosen_of(study, everything)
     keys = [(step.held_out.discordant, -step.held_out.cost) for step in steps]
     assert keys == sorted(keys)
     assert len({lost for lost, _ in keys}) > 1
-    alone = rivals.llm_alone("validation")
-    for step in steps:
-        rows = rows_of(findings, "validation", step.method, step.validation.rule)
-        assert step.validation == counted(rows, alone, step.held_out.rule)
-    methods = ["router", "audited", "policy", "exact"]
-    assert chosen == choose_each(steps, methods, PARAMS.epsilon, PARAMS.delta)
+    for split, seen in ((HELD_OUT, "held_out"), ("validation", "validation")):
+        alone = everything.llm_alone(split)
+        for step in steps:
+            own: Candidate = getattr(step, seen)
+            rows = rows_of(everything, split, step.method, own.rule)
+            expected = counted_by_hand(rows, alone, own.rule)
+            assert own == replace(expected, cost=pytest.approx(expected.cost))
+    methods = {step.method for step in steps}
+    assert chosen == choose_each(steps, list(chosen), PARAMS.epsilon, PARAMS.delta)
+    assert methods <= set(chosen) == {method for method, _ in rules_of(everything, "test")}
 
 
-def counted(rows: list[dict], alone: dict[str, dict], rule: Rule) -> Candidate:
+def counted_by_hand(rows: list[dict], alone: dict[str, dict], rule: Rule) -> Candidate:
     pairs = [(row, alone[row["problem_id"]]) for row in rows]
     kept = [row["correct"] for row, llm in pairs if llm["correct"]]
     llm_fraction = sum(row["llm_tokens"] for row in rows) / sum(row["tokens"] for row in rows)
@@ -129,46 +176,67 @@ def counted(rows: list[dict], alone: dict[str, dict], rule: Rule) -> Candidate:
 
 
 def test_the_order_of_the_rules_depends_on_the_held_out_questions_alone(
-    study, router, rivals, studied, tmp_path
+    study, router, studied, tmp_path
 ):
     """Wrong validation answers change what is certified, and not which rule is tested next."""
     wrongly = [wrong(problem) for problem in study.validation]
     other = replace(study, validation=wrongly, partial=tmp_path)
-    _, _, steps = routed_study(other, router, THRESHOLDS, other.rivals())
+    _, _, steps = routed_study(other, router, other.fixed(fixed_scorers(router)))
     assert [step.held_out for step in steps] == [step.held_out for step in studied[2]]
 
 
-def test_the_llm_answers_alone_if_every_rule_surely_loses_too_much(
-    study, router, rivals, monkeypatch, tmp_path
-):
+def test_the_batch_at_which_a_rule_serves_decides_its_cost(study, router, tmp_path):
+    """At batch 4 it is the lower of the costs with and without delay."""
+    other = replace(study, serve=ServeParams(batch=4), partial=tmp_path)
+    fixed = other.fixed(fixed_scorers(router))
+    found = fixed.joined(other.candidates(own_scorers(router), fixed))
+    chosen, steps = chosen_of(other, found)
+    points = {(p["split"], p["method"], rule_of(p)): p for p in found.points if p["task"] == "all"}
+    for step in steps:
+        for split, seen in ((HELD_OUT, step.held_out), ("validation", step.validation)):
+            point = points[split, step.method, seen.rule]
+            assert seen.cost == min(point["cost_b4"], point["cost_b4_delayed"])
+            assert seen.cost != point["cost_b1"]
+    cheapest = min(step.validation.cost for step in steps if step.validation.rule.exact)
+    assert chosen[deployed(chosen)].cost <= cheapest
+
+
+def test_points_have_the_cost_where_a_rule_serves_also_if_it_is_not_reported():
+    names = [batch.name for batch in counted(PARAMS, ServeParams(batch=3))]
+    assert names == ["b1", "b3", "b4", "b3_delayed", "b4_delayed"]
+    assert [batch.name for batch in schedules(ServeParams(batch=3))] == ["b3", "b3_delayed"]
+    assert [batch.name for batch in schedules(ServeParams())] == ["b1"]
+
+
+def test_no_rule_is_chosen_if_every_rule_surely_loses_too_much(study, fixed, studied, monkeypatch):
     """No rule is left to test."""
     monkeypatch.setattr("citer.evaluation.evidence.sequence", lambda *_: [])
-    other = replace(study, partial=tmp_path)
-    _, chosen, steps = routed_study(other, router, THRESHOLDS, rivals)
+    chosen, steps = chosen_of(study, fixed.joined(studied[0]))
     assert not steps
-    assert [each.rule for each in chosen.values()] == [LLM] * 4
+    assert {each.rule for each in chosen.values()} == {LLM}
+    assert set(chosen) == set(studied[1])
 
 
-def by_rule(row: dict) -> tuple:
-    return row["method"], row["visit"], row["threshold"], row["audit"]
-
-
-def test_points_cover_only_the_test_questions(study, rivals, studied):
+def test_points_are_of_the_questions_of_their_split_and_of_tasks_on_test(study, fixed, studied):
     counts = {"all": len(study.test)} | Counter(problem.task for problem in study.test)
-    assert len(rivals.points) == len(counts) * len({by_rule(row) for row in rivals.points})
-    for row in (*rivals.points, *studied[0].points):
-        assert row["questions"] == counts[row["task"]]
+    for row in (*fixed.points, *studied[0].points):
+        if row["split"] == "test":
+            assert row["questions"] == counts[row["task"]]
+        else:
+            asked = study.validation if row["split"] == "validation" else study.holdout
+            assert (row["task"], row["questions"]) == ("all", len(asked))
+    assert len(studied[0].on_test) == len(counts) * len(rules_of(studied[0], "test"))
 
 
 def test_without_rules_to_try_only_the_models_alone_are_run(study, router, tmp_path):
     nothing = {"llm_fractions": (0.0, 1.0), "risks": (), "gammas": ()}
     ends = replace(study, params=PARAMS.model_copy(update=nothing), partial=tmp_path)
-    rivals = ends.rivals()
-    assert {row["method"] for row in rivals.points} == {"slm", "llm", "oracle"}
-    findings, chosen, _ = routed_study(ends, router, [0.0, 1.0], rivals)
-    assert (findings.points, len(findings.without(HELD_OUT).outcomes)) == ([], 0)
+    fixed = ends.fixed(fixed_scorers(router))
+    assert {row["method"] for row in fixed.points} == {"slm", "llm", "oracle"}
+    findings, chosen, steps = routed_study(ends, router, fixed)
+    assert (findings.points, len(findings.outcomes), steps) == ([], 0, [])
     assert {name: (each.rule, each.certified) for name, each in chosen.items()} == {
-        "router": (LLM, False)
+        "llm": (LLM, False)
     }
 
 
@@ -185,19 +253,19 @@ def test_the_stamp_of_a_study_depends_on_questions_and_settings(study):
 
 
 def test_a_candidate_counts_the_llms_right_answers_and_how_many_are_lost():
-    prices = Prices(slm_weights=100, llm_weights=1000, slm_kv=0, llm_kv=0)
-    routed_right = [True, False, False, True]
-    rule, visits = Rule("score", 0.5), (Visit(1, 0, 0),)
+    rule = Rule("score", 0.5)
+    routed = answered(rule, (Visit(1, 0, 0),), [True, False, False, True])
+    llm = answered(LLM, (Visit(0, 0, 0), Visit(0, 1, 1)), [True, True, False, False])
+    assert compared(routed, llm, schedules(ServeParams())) == Candidate(
+        rule=rule, n=2, discordant=1, llm_fraction=0.5, cost=(2 * 100 + 1000) / 2000
+    )
+
+
+def answered(rule: Rule, visits: tuple[Visit, ...], right: list[bool]) -> Run:
+    """Make answers of two tokens to four questions."""
     answer = Answer("", Policy(always_slm, rule), (7, 7), (0.1, 0.9), visits, truncated=False)
     results = [
-        Result(problem, Trace.of(5, 2, visits), (), right, False, answer.counts)
-        for problem, right in zip(problems(4), routed_right, strict=True)
+        Result(problem, Trace.of(5, 2, visits), (), correct, False, answer.counts)
+        for problem, correct in zip(problems(4), right, strict=True)
     ]
-    alone = {
-        problem.problem_id: {"correct": right, "bytes": 3000}
-        for problem, right in zip(problems(4), [True, True, False, False], strict=True)
-    }
-    rows = outcome_rows(Run("router", rule, results, prices))
-    assert candidate(rule, rows, alone, ACCURACY) == Candidate(
-        rule=rule, n=2, discordant=1, llm_fraction=0.5, cost=(2 * 100 + 1000) / 3000
-    )
+    return Run("method", rule, results, Prices(100, 1000, 0, 0))

@@ -5,13 +5,13 @@ from typing import NoReturn
 
 import pyarrow.parquet as pq
 import pytest
+from citer.evaluation.rivals import LEARNERS, RIVALS
+from citer.evaluation.rivals.rival import NothingToLearnError
 
 from citer.config.params import Params
 from citer.data.problems import LLM_ROW, read_problems, write_problems
 from citer.errors import InputError
 from citer.evaluation.methods import styles
-from citer.evaluation.rivals import LEARNERS, RIVALS
-from citer.evaluation.rivals.rival import NothingToLearnError
 from citer.sections import RivalName
 from citer.stages import paths, rivals
 from citer.stages.lessons import Preference

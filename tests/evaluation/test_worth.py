@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from citer.report.against import Comparison, compare
 
 from citer.evaluation.points import rule_columns
-from citer.report.against import Comparison, compare
 from citer.rule import Rule
 from citer.storage.schema import OUTCOME
 from tests.reported import chosen_rule

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
-
-from citer.decoding.answer import Work
-from citer.evaluation.cost import Prices
-from citer.evaluation.points import outcome_rows
 from citer.evaluation.rivals import enlist
 from citer.evaluation.rivals.learnt import citer_s_rival, co_llm_rival, labels, marginal_loss
 from citer.evaluation.rivals.query import examples, mixed, query_rival
 from citer.evaluation.rivals.rival import Alone, Learnt, Setting, Tokens
+
+from citer.decoding.answer import Work
+from citer.evaluation.cost import Prices
+from citer.evaluation.points import outcome_rows
 from citer.evaluation.study import Study
 from citer.models.router import EXTRAS
 from citer.rule import LLM, SLM, Rule

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from citer.evaluation.rivals import RIVALS
+from citer.evaluation.rivals.rival import Rival, Setting, by_score, quantiles
 from torch import Tensor
 
 from citer.decoding.policy import LLM_ALONE, Policy, StepView
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import Kind, Style
-from citer.evaluation.rivals import RIVALS
-from citer.evaluation.rivals.rival import Rival, Setting, by_score, quantiles
 from citer.evaluation.sweep import Line, Method
 from citer.report.frontier import lines_of
 from citer.report.standings import metrics, standings, summary
