@@ -183,9 +183,7 @@ def params(tmp_path, monkeypatch) -> Params:
 @pytest.fixture
 def taught(params: Params) -> Params:
     """Enter the same project with an LLM that is right on some questions, and lenient promises."""
-    taught = with_taught_llm(params, 8, {"epsilon": 0.9, "delta": 0.2})
-    write_routers(taught)
-    return taught
+    return with_taught_llm(params, 8, {"epsilon": 0.9, "delta": 0.2})
 
 
 def decoding(params: Params, **limits: int) -> Params:
@@ -194,7 +192,10 @@ def decoding(params: Params, **limits: int) -> Params:
 
 
 def with_taught_llm(params: Params, count: int, evaluate: dict[str, float]) -> Params:
-    """Put a pair in the project whose LLM was taught `count` questions, and ask it these."""
+    """Put a pair in the project whose LLM was taught `count` questions, and ask it these.
+
+    Its routers are new, too.
+    """
     questions = problems(count)
     pair = make_taught_pair(Path("taught"), questions)
     shutil.rmtree(paths.SLM)
@@ -206,7 +207,9 @@ def with_taught_llm(params: Params, count: int, evaluate: dict[str, float]) -> P
         "pair": params.pair.model_copy(update={"llm": pair.llm.as_posix()}),
         "evaluate": params.evaluate.model_copy(update=evaluate),
     }
-    return decoding(params.model_copy(update=own), max_new_tokens=40)
+    taught = decoding(params.model_copy(update=own), max_new_tokens=40)
+    write_routers(taught)
+    return taught
 
 
 def write_routers(params: Params) -> None:
