@@ -125,8 +125,8 @@ def test_no_held_out_question_with_room_is_one_line(params, monkeypatch, stage):
     write_problems(path, rows, {})
     monkeypatch.setattr("citer.stages.asked.open_pair", None)
     message = (
-        r"^data/references/preference\.parquet: none of the 1 held-out questions \(train\.holdout\) "
-        "has room for an answer; expected at least one$"
+        r"^data/references/preference\.parquet: none of the 1 held-out questions "
+        r"\(train\.holdout\) has room for an answer; expected at least one$"
     )
     with pytest.raises(InputError, match=message):
         rivals.run(params) if stage == "rivals" else evaluate.run(params, 1)
