@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from citer.config.params import load_params
+from citer.config.params import ServeParams, load_params
 from citer.errors import InputError
 from citer.evaluation.choice import ChosenRule, upper_bound
 from citer.evaluation.difference import Graded
@@ -82,8 +82,9 @@ def test_a_table_that_is_torn_or_has_no_seal_is_refused_in_one_line(
 def test_bytes_in_a_batch_are_of_the_deployed_rule_on_all_test_questions(project: Path) -> None:
     rule = Rule("risk", 0.8, 0.1)
     run_id = last_run(rule)
-    schema = point(["b8", "b8_delayed"])
+    schema = point(["b8", "b8_delayed", "b8_lockstep"])
     blank = {field.name: "" if field.type == pa.string() else 0 for field in schema}
+    blank |= {"bytes_per_answer_b8": 9.0, "bytes_per_answer_b8_lockstep": 8.0}
     places = [
         ("validation", "audited", rule, "all", 5.0),
         ("test", "audited", rule, "math", 1.0),
@@ -99,8 +100,12 @@ def test_bytes_in_a_batch_are_of_the_deployed_rule_on_all_test_questions(project
     ]
     report = project / f"mlruns/artifacts/{run_id}/artifacts/report"
     write_table(report / "points.parquet", pa.Table.from_pylist(rows, schema), schema, {})
-    assert batched_bytes(run_id, deployed(run_id), 8) == 7.0
-    assert batched_bytes(run_id, deployed(run_id), 32) is None
+    for serve, moved in (
+        (ServeParams(batch=8), 7.0),
+        (ServeParams(batch=8, engine="vllm"), 8.0),
+        (ServeParams(batch=32), None),
+    ):
+        assert batched_bytes(run_id, deployed(run_id), serve) == moved
 
 
 def test_the_questions_of_a_split_are_those_that_the_llm_answered(project: Path) -> None:
