@@ -183,7 +183,7 @@ def params(tmp_path, monkeypatch) -> Params:
 @pytest.fixture
 def taught(params: Params) -> Params:
     """Enter the same project with an LLM that is right on some questions, and lenient promises."""
-    return with_taught_llm(params, 8, {"epsilon": 0.9, "delta": 0.2})
+    return with_taught_llm(params, 8, {"epsilon": 0.99, "delta": 0.2})
 
 
 def decoding(params: Params, **limits: int) -> Params:

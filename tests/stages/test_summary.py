@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from pyarrow import csv
 
 from citer.config.params import Iteration
 from citer.errors import InputError
+from citer.evaluation.methods import label, numbered
 from citer.stages import choose, paths, report, rivals
 from citer.storage.tables import digest, read_json, write_json
 from tests.reported import NOTHING_CERTIFIED
@@ -66,8 +68,21 @@ def test_the_summary_holds_every_method_of_every_iteration(params):
     assert {p["split"] for p in points} == {"test"}
     # Two τ; two ρ, and audits of two kinds; two γ.
     assert {name: tried[name] for name in ("router_1", "router_2", "audited_1")} == {
-        **{"router_1": 2, "router_2": 2, "audited_1": 4}
+        "router_1": 2,
+        "router_2": 2,
+        "audited_1": 4,
     }
+
+
+def test_the_deployed_rule_stands_beside_every_method_and_its_parts(params):
+    """Without a certified rule the LLM answers alone, which has no parts."""
+    run_all(params)
+    content = read_json(paths.SUMMARY / "worth.json")
+    names = {row["other"] for row in content["others"] if row["task"] == "all"}
+    assert {row["task"] for row in content["others"]} == {"all", "math", "mc"}
+    deployed = read_json(paths.report(2) / paths.DEPLOYED)["method"]
+    listed = [*(f"{name}_2" for name in OURS), *SHARED]
+    assert names == {label(name) for name in listed if name != numbered(deployed, "2")}
 
 
 def test_swapped_reports_are_refused(params):
@@ -120,7 +135,7 @@ def test_a_rule_that_was_not_tried_is_refused(params):
     [
         ({"router": {}}, "router.rule: missing"),
         ([], "top level: []: expected a valid dictionary"),
-        ({}, "no rule for audited, exact, policy, router"),
+        ({}, "no rule for audited, bild, co_llm, entropy, exact, policy, router, speculative"),
     ],
 )
 def test_an_invalid_file_of_chosen_rules_is_refused(params, chosen, complaint):
