@@ -180,8 +180,9 @@ class Study:
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         names = dict.fromkeys(line.method.name for line in lines)
-        rules = digest(*(f"{line.method.name} {rule}" for line in lines for rule in line.rules))
-        folder = self.partial / "-".join([problems[0].split, *names, rules[:7]])
+        rules = (f"{line.method.name} {rule}" for line in lines for rule in line.rules)
+        own = digest(*rules, *map(repr, problems))  # held-out questions may get other answers
+        folder = self.partial / "-".join([problems[0].split, *names, own[:7]])
         return sweep(self.executor, self._engine, problems, lines, folder, self._sampler)
 
     @property

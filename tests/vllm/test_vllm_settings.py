@@ -26,7 +26,7 @@ def test_a_request_gets_its_own_rule_or_the_servers() -> None:
         ({"rle": "risk 0.5"}, "citer: top level: unknown key 'rle'; expected rule"),
         ({}, "citer: rule: missing"),
         ([], "citer: top level: []: expected a section of keys"),
-        ({"rule": "risk 0.5 audit 1"}, "no scorer `agree`; expected one of stand, entropy, probability"),
+        ({"rule": "risk 0.5 audit 1"}, "no scorer `agree`; expected one of stand, entropy"),
         ({"rule": "risk 0.5 cap 17"}, "cap 17, expected at most num_speculative_tokens, 16"),
         (
             {"rule": "every 8 audit 1 from lookup"},
