@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pyarrow.compute as pc
 
 from citer.decoding.answer import Counts
+from citer.errors import InputError
 from citer.evaluation.choice import Candidate, Chosen, least_questions
 from citer.evaluation.cost import Batch
 from citer.evaluation.measure import ACCURACY, Measure
 from citer.evaluation.methods import Row
 from citer.evaluation.points import Findings, rule_of
-from citer.evaluation.sequence import Step, choose_each, sequence
+from citer.evaluation.sequence import MOST, Step, choose_each, sequence
 from citer.rule import LLM, Rule
 
 if TYPE_CHECKING:  # the engine with its models takes seconds to import
@@ -98,8 +99,13 @@ def choose_rules(
 
     All rules are tested in one sequence, the returned steps. The held-out questions decide its
     order, so the promises hold at confidence 1 - delta for all methods together.
+    Raises InputError if no candidate was worth a test.
     """
-    tried = list(dict.fromkeys(_tried(row) for row in found.candidates.points))
+    if not (tried := list(dict.fromkeys(_tried(row) for row in found.candidates.points))):
+        raise InputError(
+            f"evaluate.candidates: each rule loses more than {MOST:.0%} of the held-out questions; "
+            "expected a candidate that loses fewer, such as speculative"
+        )
     # They are graded against an answer, the LLM's own where none is given.
     before = Evidence.of(found, HELD_OUT, ACCURACY, schedules)
     seen = [before.candidate(each) for each in tried]

@@ -98,6 +98,15 @@ def test_the_llms_own_answers_to_held_out_questions_are_right(faithful):
     assert {right for method, right in rows if method in ("llm", "speculative")} == {True}
 
 
+def test_candidates_that_all_lose_too_much_are_refused_in_one_line(faithful, monkeypatch):
+    monkeypatch.setattr("citer.evaluation.sequence.MOST", -1)  # each rule loses more
+    few = faithful.evaluate.model_copy(update={"candidates": ("entropy", "citer")})
+    hopeless = faithful.model_copy(update={"evaluate": few})
+    rivals.run(hopeless)
+    with pytest.raises(InputError, match=r"^evaluate\.candidates: each rule loses more than 20%"):
+        run_router(hopeless, 1)
+
+
 def test_questions_with_and_without_answers_are_refused_before_a_model_is_loaded(
     faithful, monkeypatch
 ):
