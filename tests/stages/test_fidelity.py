@@ -98,6 +98,16 @@ def test_the_llms_own_answers_to_held_out_questions_are_right(faithful):
     assert {right for method, right in rows if method in ("llm", "speculative")} == {True}
 
 
+def test_the_llm_answers_alone_if_all_candidates_lose_too_much(faithful, monkeypatch):
+    monkeypatch.setattr("citer.evaluation.sequence.MOST", -1)  # each rule loses more
+    few = faithful.evaluate.model_copy(update={"candidates": ("entropy", "citer")})
+    hopeless = faithful.model_copy(update={"evaluate": few})
+    rivals.run(hopeless)
+    run_router(hopeless, 1)
+    deployed = read_json(paths.report(1) / paths.DEPLOYED)
+    assert (deployed["method"], deployed["rule"]) == ("llm", "score 1.0")
+
+
 def test_questions_with_and_without_answers_are_refused_before_a_model_is_loaded(
     faithful, monkeypatch
 ):
