@@ -8,7 +8,7 @@ from citer.rule import LLM, Rule
 LINES = [
     ("slm", "score 0", 0.0, 0.4, 0.1),
     ("llm", "score 1", 1.0, 0.9, 1.0),
-    ("entropy", "score 0.9", 0.5, 0.8, 0.6),
+    ("entropy", "score 0.9 by entropy", 0.5, 0.8, 0.6),
     ("random", "score 0.2", 0.2, 0.5, 0.3),
     ("random", "score 0.5", 0.5, 0.6, 0.6),
     ("speculative", "every 2 audit 1", 0.5, 0.9, 0.7),
@@ -26,7 +26,7 @@ STYLES = {
     "slm": Style(Kind.ALONE, "black", "o"),
     "llm": Style(Kind.ALONE, "black", "o"),
     "entropy": Style(Kind.RIVAL, "green", "^"),
-    "random": Style(Kind.RIVAL, "grey", "x"),
+    "random": Style(Kind.BOUND, "grey", "x"),
     "speculative": Style(Kind.EXACT, "orange", "v"),
     "router_1": Style(Kind.ROUTER, "blue", "o"),
     "audited_1": Style(Kind.AUDITED, "blue", "o"),
@@ -58,6 +58,7 @@ def point(
     return {
         "method": method,
         **style.columns,
+        "split": "test",
         "task": task,
         **rule_columns(rule),
         "questions": 100,
@@ -81,15 +82,17 @@ def point(
     }
 
 
-def chosen_rule(rule: str, certified: bool = True) -> ChosenRule:
-    return ChosenRule(Rule.parse(rule), 0.05, 0.1, 200, 3, 0.033, certified, 0.3, 0.4)
+def chosen_rule(rule: str, cost: float = 0.4) -> ChosenRule:
+    return ChosenRule(Rule.parse(rule), 0.05, 0.1, 200, 3, 0.033, True, 0.3, cost)
 
 
 NOTHING_CERTIFIED = ChosenRule(LLM, 0.05, 0.1, 0, 0, 0.0, False, 1.0, 1.0)
 CHOSEN = {
     "router_1": chosen_rule("score 0.8"),
     "audited_1": chosen_rule("risk 0.5 audit 0.1"),
-    "router_2": chosen_rule("score 0.7"),
+    "entropy": chosen_rule("score 0.9 by entropy", 0.6),
+    "speculative": chosen_rule("every 4 audit 1", 0.65),
+    "router_2": chosen_rule("score 0.7", 0.35),
 }
 
 
@@ -103,4 +106,4 @@ def made_up(kind: Kind, task: str = "all") -> list[dict]:
 
 def chosen_with_made_up(kind: Kind) -> dict[str, ChosenRule]:
     own = {"made_up": chosen_rule("score 0.6")}
-    return CHOSEN | (own if kind in (Kind.ROUTER, Kind.AUDITED) else {})
+    return CHOSEN | ({} if kind in (Kind.ALONE, Kind.BOUND) else own)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import pytest
+
 from citer.config.params import DecodeParams, EvaluateParams
 from citer.data.problems import Problem
 from citer.data.tasks.grading import grade
@@ -52,6 +54,14 @@ def routed_study(
     """Try a router's own rules, and choose among these and the `fixed` ones."""
     findings = study.candidates(own_scorers(router), fixed)
     return findings, *chosen_of(study, fixed.joined(findings))
+
+
+def unscreened(study: Study, router: Router) -> Findings:
+    """Try all rules on all splits, also those that are not worth a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("citer.evaluation.study.worth_testing", lambda seen: range(len(seen)))
+        fixed = study.fixed(fixed_scorers(router))
+        return fixed.joined(study.candidates(own_scorers(router), fixed))
 
 
 def chosen_of(study: Study, found: Findings) -> tuple[Chosen, list[Step]]:

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ TASKS = f"'math', 'mc', 'number', 'exact', 'contains', 'json', 'open' or {FORM}"
 RULE = "risk 0.9 audit 0.1"
 SECTIONS = (
     "iterations, seed, pair, decode, prepare, references, finetune, score, label, train, "
-    "evaluate, answer, register"
+    "evaluate, serve, answer, register"
 )
 
 
@@ -157,12 +158,18 @@ def test_shipped_params_load_frozen():
         ("gammas: [1,", "gammas: [0,", "evaluate.gammas.0: 0: expected greater than 0"),
         ("gammas: [1,", "gammas: [2.5,", "evaluate.gammas.0: 2.5: expected a valid integer"),
         (
-            "[entropy, random,",
-            "[entropy, rndom,",
-            "evaluate.rivals.1: 'rndom': expected 'entropy', 'random', "
-            "'speculative', 'bild', 'co_llm', 'citer_s', 'query' or 'oracle'",
+            "[citer, audited,",
+            "[citer, random,",
+            "evaluate.candidates.1: 'random': expected 'citer', 'audited', 'citer_s', 'co_llm', "
+            "'entropy', 'bild', 'speculative', 'exact' or 'any'",
         ),
-        ("[entropy, random,", "[oracle,", "evaluate.rivals: 'oracle' is listed twice"),
+        ("[citer, audited,", "[exact,", "evaluate.candidates: 'exact' is listed twice"),
+        (
+            "bounds: [random,",
+            "bounds: [rndom,",
+            "evaluate.bounds.0: 'rndom': expected 'random', 'query' or 'oracle'",
+        ),
+        ("bounds: [random,", "bounds: [oracle,", "evaluate.bounds: 'oracle' is listed twice"),
         ("gammas: [1, 2, 3, 4, 6, 8, 12, 16]", "gammas: 4", "evaluate.gammas: 4: expected a list"),
         ("epsilon: 0.05", "epsilon: .nan", "evaluate.epsilon: nan: expected a finite number"),
         ("rate: 4.0e-3", "rate: .inf", "finetune.learning_rate: inf: expected a finite number"),
@@ -192,11 +199,8 @@ def test_shipped_params_load_frozen():
         (CHAT, "{variables: {day: 2024-07-26}}", "pair.chat.variables.day: datetime.date(2024, 7"),
         (CHAT, "{system: Be brief.}", "pair: chat: not read by plain prompts; expected prompt: ch"),
         ("stop: []", "stop: END", "pair.stop: 'END': expected a list"),
-        (
-            "  batch: 1",
-            "  batch: 4",
-            "top level: register.batch: 4; expected one of evaluate.batches: 1, 8, 32",
-        ),
+        ("  batch: 1", "  batch: 0", "serve.batch: 0: expected greater than 0"),
+        ("  batch: 1", "  slots: 1", "serve: unknown key 'slots'; expected batch"),
         ("stop: []", "stop: ['']", "pair.stop.0: '': expected at least 1"),
     ],
 )
@@ -247,7 +251,6 @@ def test_a_file_of_another_version_gets_a_line_for_each_error_with_the_default(e
         'register.experiment: missing; default: "citer"',
         "register.margin: missing; default: 0.02",
         "register.byte_margin: missing; default: 0.02",
-        "register.batch: missing; default: 1",
         f"top level: unknown key 'registry'; expected {SECTIONS}, workers",
     ]
 
@@ -291,6 +294,17 @@ def test_a_split_with_a_file_of_its_own_has_no_share(edited):
     }
 
 
+def test_a_rule_serves_single_requests_unless_the_settings_say_otherwise(edited):
+    assert load_params(edited("  batch: 1 #", "  batch: 8 #")).serve.batch == 8
+    path = edited()
+    path.write_text(without_section(path.read_text(), "serve:"))
+    assert load_params(path).serve.batch == 1
+
+
+def without_section(text, name):
+    return re.sub(rf"^{name}.*\n( .*\n)*", "", text, flags=re.MULTILINE)
+
+
 def test_numbers_without_a_point_can_be_floats(edited):
     path = edited("learning_rate: 1.0e-3", "learning_rate: 1e-3")
     assert load_params(path).train.learning_rate == 0.001
@@ -303,7 +317,7 @@ def test_a_rule_is_read_and_written_as_text(edited):
     assert type(label).model_validate_json(label.model_dump_json()) == label
 
 
-@pytest.mark.parametrize("key", ["risks", "audits", "gammas"])
+@pytest.mark.parametrize("key", ["risks", "audits", "gammas", "bounds"])
 def test_a_study_need_not_try_every_method(edited, key):
     line = next(line for line in SHIPPED.read_text().splitlines() if f"{key}:" in line)
     assert getattr(load_params(edited(line, f"  {key}: []")).evaluate, key) == ()

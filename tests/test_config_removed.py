@@ -56,9 +56,15 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Params:
             "were removed",
         ),
         (
-            "[entropy, random,",
-            "[confidence, random,",
-            "evaluate.rivals.0: 'confidence' was removed; expected entropy in its place",
+            "  bounds:",
+            "  rivals: [entropy]\n  bounds:",
+            "evaluate: rivals was removed: evaluate.candidates has the methods, evaluate.bounds "
+            "has random, query, oracle",
+        ),
+        (
+            "  experiment: citer",
+            "  experiment: citer\n  batch: 1",
+            "register: batch was removed: serve.batch takes its place",
         ),
         (
             "\nscore:",

@@ -6,23 +6,26 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from citer.config.params import TrainParams
 from citer.data.splits import holdout_rows
 from citer.errors import InputError
-from citer.models.router import EXTRAS, RouterMLP
+from citer.models.router import EXTRAS, Head, RouterMLP
 from citer.training.router import (
-    FRACTIONS,
+    NARROW,
     Examples,
     Trained,
     fit,
     holdout_loss,
     logistic,
     platt,
-    thresholds,
     train_head,
     train_logistic,
 )
+from citer.training.targets import marginal_loss
 
 CPU = torch.device("cpu")
 SEED = 3
@@ -43,6 +46,11 @@ def _data(rows: int = 800, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.nd
     clean_N = feature_NF[:, 0] + feature_NF[:, 1] > -1
     label_N = np.where(random.random(rows) < 0.1, ~clean_N, clean_N).astype(np.int8)
     return feature_NF, label_N, np.array([f"p{row // 20}" for row in range(rows)], dtype=object)
+
+
+def _scores(head: Head, feature_NF: np.ndarray) -> np.ndarray:
+    with torch.inference_mode():
+        return head.score(torch.from_numpy(feature_NF).float()).numpy()
 
 
 def _state(trained: Trained) -> list[np.ndarray]:
@@ -127,7 +135,8 @@ def test_training_stops_when_patience_is_spent() -> None:
 def test_one_seed_gives_one_head_and_another_seed_another() -> None:
     first, again, other = (train_head(*_data(), _params(epochs=2), seed, CPU) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(_state(first), _state(again), strict=True))
-    assert (first.thresholds, first.metrics) == (again.thresholds, again.metrics)
+    assert first.score_M.tolist() == again.score_M.tolist()
+    assert first.metrics == again.metrics
     assert not all(np.array_equal(a, b) for a, b in zip(_state(first), _state(other), strict=True))
 
 
@@ -242,17 +251,50 @@ def test_a_logistic_regression_of_one_class_is_sure_of_it(only: int) -> None:
     assert torch.allclose(score_N, torch.tensor(float(only)), atol=1e-5)
 
 
-def test_a_threshold_is_the_midpoint_that_gives_its_share_to_the_llm() -> None:
-    result = thresholds(np.array([0.4, 0.1, 0.9, 0.2]))
-    assert {key: result[key] for key in ("0", "0.25", "0.5", "0.75", "1")} == pytest.approx(
-        {"0": 0.0, "0.25": 0.15, "0.5": 0.3, "0.75": 0.65, "1": 1.0}
-    )
+def test_the_scores_of_a_trained_head_are_those_of_its_held_out_rows() -> None:
+    data, params = _data(), _params(epochs=2)
+    trained = train_head(*data, params, SEED, CPU)
+    held_M = np.flatnonzero(holdout_rows(data[2], SEED, params.holdout))
+    assert trained.holdout_M.tolist() == held_M.tolist()
+    score_M = _scores(trained.head, data[0][held_M])
+    assert trained.score_M == pytest.approx(score_M, abs=1e-6)
 
 
-def test_thresholds_meet_every_fraction_of_distinct_scores() -> None:
-    score_N = np.random.default_rng(0).random(1000)
-    for fraction, tau in zip(FRACTIONS, thresholds(score_N).values(), strict=True):
-        assert (score_N < tau).mean() == pytest.approx(fraction)
+def test_a_logistic_regression_is_scikit_learns() -> None:
+    """The penalty is half of the squared weights of standardised features."""
+    feature_NF, label_N, _ = _data()
+    feature_NF = feature_NF.astype(np.float64) * np.arange(1, WIDTH + EXTRAS + 1)
+    mlp = logistic(feature_NF, label_N)
+    expected = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10, max_iter=1000))
+    expected.fit(feature_NF, label_N)
+    logit_N = mlp(torch.from_numpy(feature_NF).float()).numpy()
+    assert logit_N == pytest.approx(expected.decision_function(feature_NF), abs=1e-3)
+
+
+def test_a_logistic_regression_takes_any_loss() -> None:
+    def loss(logit_N: torch.Tensor, target_N: torch.Tensor) -> torch.Tensor:
+        return (logit_N - target_N).square().mean()
+
+    feature_NF, _, _ = _data()
+    wanted_N = 3.0 - 2.0 * feature_NF[:, 0].astype(np.float64)
+    mlp = logistic(feature_NF, wanted_N, loss)
+    assert mlp(torch.from_numpy(feature_NF).float()).numpy() == pytest.approx(wanted_N, abs=0.02)
+
+
+def test_a_head_by_another_loss_is_not_calibrated() -> None:
+    """Both kinds of heads learn which model expects the token: the SLM where x is positive."""
+    feature_NF, _, problem_N = _data()
+    x_N = feature_NF[:, -1].astype(np.float64)
+    logprob_N2 = np.stack([np.zeros_like(x_N), -4 * x_N], 1)
+    given = feature_NF, logprob_N2, problem_N, _params(), SEED, CPU
+    trained, head = train_head(*given, NARROW, marginal_loss), train_logistic(*given, marginal_loss)
+    assert set(trained.metrics) == {"holdout_loss"}
+    assert trained.head.mlp
+    assert trained.head.mlp.hidden_size == NARROW == 8
+    for each in (trained.head, head):
+        assert (each.slope, each.intercept) == (1, 0)
+        score_N = _scores(each, feature_NF)
+        assert score_N[x_N > 1].mean() > 0.7 > 0.3 > score_N[x_N < -1].mean()
 
 
 @pytest.mark.gpu

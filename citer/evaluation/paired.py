@@ -92,20 +92,6 @@ class Frontier:
         right_RX = _between(cost_RX, self.cost_RT, self.right_RT, before_RX, after_RX)
         return np.where(before_RX < 0, np.nan, right_RX)
 
-    def area(self, cost_R2: np.ndarray, right_R2: np.ndarray) -> np.ndarray:
-        """Return area_R between the SLM alone and the LLM alone, the columns of both arguments.
-
-        It is 0 for the straight line between the two models, and 1 if the LLM's accuracy is had at
-        the SLM's cost: 2 APGR - 1, with RouteLLM's average performance gap recovered over the cost
-        (arXiv 2406.18665). NaN unless the LLM is dearer and more accurate.
-        """
-        (slm_R1, llm_R1), (low_R1, high_R1) = (np.hsplit(each, 2) for each in (cost_R2, right_R2))
-        ends_RX = np.hstack([slm_R1, np.clip(self.cost_RT, slm_R1, llm_R1), llm_R1])
-        gap_R1 = np.where((llm_R1 > slm_R1) & (high_R1 > low_R1), high_R1 - low_R1, np.nan)
-        recovered_RX = (self.right_for(ends_RX) - low_R1) / gap_R1
-        width_RX = np.diff(ends_RX) / (llm_R1 - slm_R1)
-        return (width_RX * (recovered_RX[:, 1:] + recovered_RX[:, :-1])).sum(1) - 1
-
 
 def _between(
     at_RX: np.ndarray,

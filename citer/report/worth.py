@@ -88,7 +88,9 @@ def _by_certainty(acceptance: str) -> Has:
 
 
 def _with(by: str, acceptance: str) -> Has:
-    return lambda _, rule: (rule.by, _acceptance(rule)) == (by, acceptance)
+    """Return whether a rule is such a candidate. A bound's rule names no scorer, but has scores."""
+    own = by, acceptance, not by
+    return lambda _, rule: (rule.by, _acceptance(rule), rule.visit == "every") == own
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from citer.storage.tables import replacing, table_metadata, write_json
 def run(params: Params, iteration: int) -> None:
     """Write the answers of router k, the chosen rules, the metrics and the picture.
 
-    Raises InputError unless its answers and the rivals' belong to the same study, and if no
-    candidate was worth a test.
+    Raises InputError unless its answers and the rivals' belong to the same study.
     """
     settings, stamp = params.evaluate, table_metadata(paths.RIVALS / "points.parquet")
     batches = counted(settings, params.serve)

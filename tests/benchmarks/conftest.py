@@ -71,7 +71,7 @@ def shop(taught: Taught) -> Workshop:  # noqa: F811
     params = load_params(PROJECT / "params.yaml")
     short = {
         "decode": params.decode.model_copy(update={"max_new_tokens": 24}),
-        "evaluate": params.evaluate.model_copy(update={"rivals": ["entropy"]}),
+        "evaluate": params.evaluate.model_copy(update={"bounds": ()}),
     }
     params = params.model_copy(update=short)
     asked = list(taught.problems.values())

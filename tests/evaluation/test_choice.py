@@ -13,6 +13,7 @@ from citer.evaluation.choice import (
     Candidate,
     ChosenRule,
     certified,
+    deployed,
     least_questions,
     upper_bound,
 )
@@ -103,6 +104,27 @@ def test_the_llm_answers_alone_if_no_cheaper_rule_is_certified(candidates):
 
 def test_a_bound_of_just_epsilon_keeps_the_promise():
     assert choose([seen(0.9, 1, 0.5)], upper_bound(1, 100, FIRST * 0.05), 0.05).certified
+
+
+def test_an_exact_rule_keeps_the_promise_without_a_test_and_costs_no_confidence():
+    """Its answers are the LLM's own. A rule after it is tested at the level that it had before."""
+    exact = Candidate(Rule("risk", 0.5, 1), n=0, discordant=0, llm_fraction=0.5, cost=0.5)
+    lost = seen(0.7, 3, 0.4)
+    first, second = upper_bound(3, 100, 0.04), upper_bound(3, 100, 0.04 + 0.01)
+    assert certified([lost], first, 0.05) == [True]
+    assert certified([exact, lost], second, 0.05) == [True, True]
+    assert certified([exact, lost], second - 1e-9, 0.05) == [True, False]
+    assert certified([seen(0.9, 50, 0.6), exact], 0.05, 0.05) == [False, True]
+    chosen = choose([seen(0.9, 0, 0.4, n=3), exact], 0.05, 0.05)
+    assert (chosen.rule, chosen.cost) == (exact.rule, 0.5)
+    assert (chosen.certified, chosen.bound) == (True, 0.0)
+
+
+def test_the_cheapest_method_on_validation_is_deployed_and_the_first_of_equals():
+    costs = {"router": 0.5, "exact": 0.4, "bild": 0.4}
+    chosen = {name: choose([seen(0.9, 0, cost)], 0.05, 0.05) for name, cost in costs.items()}
+    assert deployed(chosen) == "exact"
+    assert deployed(chosen | {"policy": choose([], 0.05, 0.05)}) == "exact"
 
 
 def test_a_chosen_rule_round_trips_through_a_file(tmp_path):

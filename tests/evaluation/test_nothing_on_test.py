@@ -1,4 +1,4 @@
-"""Nothing is chosen on test: neither a rule, nor a threshold of a rival."""
+"""Nothing is chosen on test: neither a rule, nor a threshold."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study
 from citer.models.router import Router
 from citer.rule import LLM
-from tests.studied import THRESHOLDS, routed_study
+from tests.studied import fixed_scorers, routed_study
 
 
 def shuffled(problems: list[Problem]) -> list[Problem]:
@@ -25,49 +25,52 @@ def results(
     study: Study, router: Router, folder: Path, **other: list[Problem]
 ) -> tuple[Findings, Findings, Chosen]:
     changed = replace(study, partial=folder, **other)
-    rivals = changed.rivals()
-    own, chosen, *_ = routed_study(changed, router, THRESHOLDS, rivals)
-    return rivals, own, chosen
+    fixed = changed.fixed(fixed_scorers(router))
+    own, chosen, *_ = routed_study(changed, router, fixed)
+    return fixed, own, chosen
 
 
 def tried(findings: Findings) -> set[tuple]:
     """The rules of each method that has points on test."""
     names = ("method", *rule_columns(LLM))
-    return {tuple(point[name] for name in names) for point in findings.points}
+    return {tuple(point[name] for name in names) for point in findings.on_test}
 
 
 def accuracies(findings: Findings) -> list[float]:
-    return [point["accuracy"] for point in findings.points if point["task"] == "all"]
+    return [point["accuracy"] for point in findings.on_test if point["task"] == "all"]
 
 
-def validated(findings: Findings) -> list[dict]:
-    return findings.outcomes.filter(pc.field("split") == "validation").to_pylist()
+def elsewhere(findings: Findings) -> list[dict]:
+    """The answers to validation and to the held-out questions."""
+    return findings.outcomes.filter(pc.field("split") != "test").to_pylist()
 
 
 def test_other_test_outcomes_change_no_rule_and_no_threshold(
     study: Study,
     router: Router,
-    rivals: Findings,
+    fixed: Findings,
     studied: tuple[Findings, Chosen],
     tmp_path: Path,
 ):
     findings, chosen, *_ = studied
-    other_rivals, other, other_chosen = results(
+    other_fixed, other, other_chosen = results(
         study, router, tmp_path, test=shuffled(list(study.test))
     )
     assert other_chosen == chosen
-    for one, changed in ((rivals, other_rivals), (findings, other)):
+    for one, changed in ((fixed, other_fixed), (findings, other)):
         assert tried(changed) == tried(one)
-        assert validated(changed) == validated(one)
+        assert elsewhere(changed) == elsewhere(one)
         assert accuracies(changed) != accuracies(one)
 
 
-def test_other_validation_outcomes_change_them(
-    study: Study, router: Router, rivals: Findings, studied: tuple, tmp_path: Path
+def test_other_validation_outcomes_change_what_is_chosen_and_other_held_out_ones_what_is_tested(
+    study: Study, router: Router, fixed: Findings, studied: tuple, tmp_path: Path
 ):
     """Otherwise the test above could not fail."""
-    other_rivals, _, chosen = results(
-        study, router, tmp_path, validation=shuffled(list(study.validation))
-    )
+    validation = shuffled(list(study.validation))
+    same, _, chosen = results(study, router, tmp_path / "validation", validation=validation)
     assert chosen != studied[1]
-    assert tried(other_rivals) != tried(rivals)
+    assert tried(same) == tried(fixed)
+    holdout = shuffled(list(study.holdout))
+    other, *_ = results(study, router, tmp_path / "holdout", holdout=holdout)
+    assert tried(other) != tried(fixed)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from citer.evaluation.rivals.oracle import RULE, oracle_rival
 from torch import Tensor
 
 from citer.config.params import PairParams, SamplingParams
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, StepView
+from citer.evaluation.bounds.bound import Setting
+from citer.evaluation.bounds.oracle import RULE, oracle_bound
 from citer.evaluation.cost import Trace
 from citer.evaluation.points import Findings
 from citer.evaluation.study import Study
@@ -19,7 +20,7 @@ from citer.evaluation.sweep import request
 from citer.executors.base import InLine, Job, Unit
 from citer.models.folder import PairFolder
 from citer.models.outlined import outline_pair
-from citer.models.sampling import stable_hash
+from citer.models.sampling import Sampler, stable_hash
 from citer.progress import Advance
 from tests.studied import DECODE, PARAMS
 
@@ -36,14 +37,19 @@ class Knowing:
         return (view.logits_NV.argmax(-1) == torch.tensor(own)).float()
 
 
+def setting_of(study: Study) -> Setting:
+    sampler = Sampler(study.params.sampling, study.seed)
+    return Setting(study.executor, study.pair, study.params, sampler)
+
+
 @pytest.mark.parametrize("sampling", [None, SamplingParams(temperature=0.8)])
 def test_the_oracle_is_the_engine_with_a_scorer_that_knows_the_llms_answer(
     study: Study, sampling: SamplingParams | None, tmp_path
 ) -> None:
     params = PARAMS.model_copy(update={"sampling": sampling})
     own = replace(study, params=params, partial=tmp_path)
-    setting = own.setting
-    [run] = oracle_rival(setting).finish([], own.alone_on(own.test))
+    setting = setting_of(own)
+    [run] = oracle_bound(setting).finish([], own.alone_on(own.test))
     engine = Engine(study.pair, 3, DECODE.max_new_tokens)
     requests = [request(problem, study.pair, setting.sampler) for problem in own.test]
     llm = {answer.key: answer for answer in engine.decode(requests, LLM_ALONE)}
@@ -71,20 +77,17 @@ def test_the_oracle_needs_no_weights_in_this_process(study: Study, tmp_path) -> 
     own = replace(study, partial=tmp_path)
     slm, llm = (model.path for model in (study.pair.slm, study.pair.llm))
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
-    away = replace(
-        own.setting, executor=Elsewhere(), pair=outline_pair(PairFolder(slm, llm), params)
-    )
+    here = setting_of(own)
+    away = replace(here, executor=Elsewhere(), pair=outline_pair(PairFolder(slm, llm), params))
     alone = own.alone_on(own.test)
-    here, there = (oracle_rival(each).finish([], alone) for each in (own.setting, away))
-    assert [result.trace for result in there[0].results] == [
-        result.trace for result in here[0].results
-    ]
+    [[one], [other]] = (oracle_bound(each).finish([], alone) for each in (here, away))
+    assert [result.trace for result in other.results] == [result.trace for result in one.results]
 
 
 def test_no_rule_that_gives_the_llms_answers_visits_it_less_often(
-    rivals: Findings, studied: tuple[Findings, object]
+    fixed: Findings, studied: tuple[Findings, object]
 ) -> None:
-    rows = [*rivals.outcomes.to_pylist(), *studied[0].outcomes.to_pylist()]
+    rows = [*fixed.outcomes.to_pylist(), *studied[0].outcomes.to_pylist()]
     tested = [row for row in rows if row["split"] == "test"]
     least = {row["problem_id"]: row for row in tested if row["method"] == "oracle"}
     exact = [row for row in tested if row["audit"] == 1 or row["method"] == "llm"]

@@ -4,20 +4,21 @@ import re
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import get_args
 
 import pyarrow as pa
 import pytest
 
+from citer.evaluation.bounds import BOUNDS, LEARNS
+from citer.evaluation.candidates import STYLES
 from citer.evaluation.cost import batches
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.report.charts import WIDTH, svg
-from citer.report.costs import rivals_chart, winners
+from citer.report.costs import winners, worth_chart
 from citer.report.page import MEANINGS, PageStudy, write_page
 from citer.report.router import calibration_error
+from citer.report.worth import PART
 from citer.rule import Rule
-from citer.sections import RivalName
 from citer.storage.schema import HOLDOUT
 from citer.storage.tables import write_json, write_table
 from tests.evaluation.transcripts import ANSWERS, HOSTILE, transcript
@@ -37,22 +38,22 @@ def study(tmp_path: Path) -> PageStudy:
         losses = {"train_loss": [0.9, 0.4, 0.3], "holdout_loss": [0.8, 0.5, 0.6]}
         write_json(routers[k] / "curve.json", losses)
         write_table(routers[k] / "holdout.parquet", holdout(), HOLDOUT, {})
-    files = {name: tmp_path / f"{name}.json" for name in ("finetune", "against")}
+    files = {name: tmp_path / f"{name}.json" for name in ("finetune", "worth")}
     write_json(files["finetune"], {"step": [1, 2], "loss": [2.5, 1.25]})
-    rows = [beside("entropy", -0.25, 0.05), beside("oracle", 0.5, 0.1)]
-    rows += [beside("random", None, None)]
+    rows = [beside("ten numbers in place of the hidden state", 0.1, 0.01, PART)]
+    rows += [beside("entropy", -0.25, 0.05), beside("oracle", 0.5, 0.1, "bound")]
+    rows += [beside("random", None, None, "bound")]
     other = beside("speculative", -0.5, 0.1) | {"task": "math"}
-    write_json(files["against"], {"against": [*rows, other]})
+    write_json(files["worth"], {"others": [*rows, other]})
     return PageStudy(points(), CHOSEN, Conditions(), BATCHES, tokens, routers, **files)
 
 
-def beside(rival: str, change: float | None, width: float | None) -> dict:
-    """The deployed rule beside a rival, with an interval of this width on both sides."""
+def beside(other: str, change: float | None, width: float | None, kind: str = "rival") -> dict:
+    """The deployed rule beside another, with an interval of this width on both sides."""
     ends = (None, None) if width is None else (change - width, change + width)
     names = ("cost_at_equal_accuracy", *(f"cost_at_equal_accuracy_{e}" for e in ("low", "high")))
     numbers = dict(zip(names, (change, *ends), strict=True))
-    place = {"task": "all", "method": "router_2", "rival": rival, "is_bound": rival == "oracle"}
-    return place | numbers
+    return {"task": "all", "other": other, "kind": kind} | numbers
 
 
 def holdout() -> pa.Table:
@@ -105,7 +106,7 @@ def test_the_page_has_the_numbers_of_the_deployed_rule_and_of_every_point(study,
     assert "[81.0, 91.0]" in text
     assert "P(routed wrong | LLM right) ≤ 0.05 at" in text
     tips = " ".join(page.tips)
-    for rule in ("risk 0.5 audit 0.1", "every 4 audit 1", "score 0.9"):
+    for rule in ("risk 0.5 audit 0.1", "every 4 audit 1", "score 0.9 by entropy"):
         assert f"· {rule}\n" in tips
     assert "cost 0.350 · LLM wrote 5.0 %" in tips
 
@@ -166,7 +167,7 @@ def test_router_k_stands_beside_router_k_minus_1(study, tmp_path):
         ("transcripts/2/tokens.json", "Where the LLM writes"),
         ("routers/2/holdout.parquet", "Calibration on held-out labels"),
         ("finetune.json", "Finetuning the SLM"),
-        ("against.json", "Against the rivals"),
+        ("worth.json", "What each part is worth"),
     ],
 )
 def test_a_section_without_its_file_is_left_out(study, tmp_path, file, section):
@@ -187,24 +188,25 @@ def test_a_retraining_without_a_certified_rule_says_that_the_llm_answers(study, 
 
 
 def test_a_page_of_fidelity_says_fidelity(study, tmp_path):
-    write_json(study.against, {"against": [FIDELITY.keys(beside("entropy", -0.25, 0.05))]})
+    write_json(study.worth, {"others": [FIDELITY.keys(beside("entropy", -0.25, 0.05))]})
     text = read(replace(study, conditions=Conditions(FIDELITY)), tmp_path).text
     assert "86.0\N{NO-BREAK SPACE}% fidelity at" in text
     assert "accuracy" not in text.lower()
 
 
-def test_rivals_stand_beside_the_deployed_rule_with_their_intervals(study, tmp_path):
+def test_others_stand_beside_the_deployed_rule_with_their_intervals(study, tmp_path):
     page = read(study, tmp_path)
     assert "entropy: -25.0 % [-30.0 %, -20.0 %]" in page.tips
     assert "oracle (a bound): +50.0 % [+40.0 %, +60.0 %]" in page.tips
     assert not [tip for tip in page.tips if tip.startswith("speculative: ")]
-    assert "Never as good: random." in page.text
+    assert "ten numbers in place of the hidden state: +10.0 % [+9.0 %, +11.0 %]" in page.tips
+    assert "Never as good: random (a bound)." in page.text
 
 
 @pytest.mark.parametrize("change", [-0.4, 0.0, 0.3, 2.0])
 def test_changes_without_intervals_lie_inside_the_picture(change):
     rows = [beside("random", change, None), beside("entropy", None, None)]
-    drawn = svg(rivals_chart(rows, ACCURACY), "rivals")
+    drawn = svg(worth_chart(rows, ACCURACY), "worth")
     [place] = re.findall(r'limit, no limit\]"[^>]*translate\((\S+),', drawn)
     assert 0 <= float(place) <= WIDTH
 
@@ -213,14 +215,13 @@ def test_the_cheapest_method_is_read_between_efficient_points():
     """At 95 % of .9, audited 1 lies between (.35, .82) and (.45, .9), speculative at .65."""
     shares = dict(winners(points(), BATCHES))
     best = shares[0.95][0]
-    assert (best.method, best.is_rival) == ("audited_1", False)
+    assert best.method == "audited_1"
     assert best.cost == pytest.approx(0.35 + 0.1 * (0.855 - 0.82) / 0.08)
 
 
-def test_a_rival_that_is_cheaper_than_every_router_is_shown_as_one():
+def test_a_known_method_that_is_cheaper_than_every_router_wins():
     best = dict(winners(points("speculative", "router_1"), BATCHES))[1.0][0]
-    assert (best.method, best.cost, best.is_rival) == ("speculative", 0.65, True)
-    assert best.ours == ("router_1", 1.0)
+    assert best == ("speculative", 0.65)
 
 
 def test_where_no_method_is_cheaper_than_the_llm_none_is_the_cheapest():
@@ -233,9 +234,12 @@ def test_the_costs_by_batch_stand_beside_the_accuracy(study, tmp_path):
     assert "router 2, 86 %" in text
 
 
-def test_the_page_says_what_each_rival_does(study, tmp_path):
-    assert "speculative: the LLM checks every few drafts" in read(study, tmp_path).text
-    assert set(MEANINGS) == set(get_args(RivalName))
+def test_the_page_says_what_each_method_does(study, tmp_path):
+    text = read(study, tmp_path).text
+    assert "speculative: the LLM checks every few drafts" in text
+    assert "router 2: CITER: a head" in text
+    assert "router 1: CITER" not in text
+    assert set(MEANINGS) == {*STYLES, *BOUNDS, LEARNS}
 
 
 def test_a_bound_that_no_method_can_reach_wins_nothing():

@@ -10,7 +10,6 @@ from citer.evaluation.paired import RESAMPLES, Frontier, interval, resamples
 # cost 2 by a mix of its neighbours. In sample 1 all are equally accurate.
 COST_RT = np.array([[3.0, 1.0, 4.0, 2.0, 7.0], [3.0, 1.0, 4.0, 2.0, 7.0]])
 RIGHT_RT = np.array([[8.0, 0.0, 6.0, 1.0, 10.0], [5.0, 5.0, 5.0, 5.0, 5.0]])
-ALONE = COST_RT[:, [1, 4]], RIGHT_RT[:, [1, 4]]
 
 
 @pytest.fixture
@@ -49,20 +48,6 @@ def test_the_accuracy_for_a_cost_lies_between_two_points(frontier: Frontier):
     assert whole == pytest.approx([np.nan, *[5.0] * 5], nan_ok=True)
 
 
-def test_the_area_is_that_of_the_trapezoids_above_the_line_between_the_models(frontier: Frontier):
-    """Below the hull: (0 + .8) / 2 x 1/3 and (.8 + 1) / 2 x 2/3, which is 11/15; twice, less 1."""
-    area, undefined = frontier.hull().area(*ALONE)
-    assert area == pytest.approx(2 * 11 / 15 - 1)
-    assert np.isnan(undefined)
-
-
-def test_the_area_is_0_on_the_line_1_at_the_slms_cost_and_counts_no_cost_outside_the_models():
-    cost_RT = np.array([[1.0, 3.0, 5.0], [1.0, 1.0, 5.0], [1.0, 6.0, 5.0], [1.0, 0.5, 5.0]])
-    right_RT = np.array([[2.0, 4.0, 6.0], [2.0, 6.0, 6.0], [2.0, 9.0, 6.0], [2.0, 1.0, 6.0]])
-    alone = cost_RT[:, [0, 2]], right_RT[:, [0, 2]]
-    assert Frontier.of(cost_RT, right_RT).area(*alone) == pytest.approx([0, 1, 0, 0])
-
-
 def test_resamples_draw_as_many_questions_of_the_task_each_time():
     in_task_Q = np.array([True, False, True, True])
     drawn_RQ = resamples(in_task_Q)
@@ -72,7 +57,7 @@ def test_resamples_draw_as_many_questions_of_the_task_each_time():
     assert drawn_RQ[1:].mean(0) == pytest.approx([1, 0, 1, 1], abs=0.1)
 
 
-def test_the_intervals_of_all_three_numbers_cover_the_truth_as_often_as_they_say(monkeypatch):
+def test_the_intervals_of_both_numbers_cover_the_truth_as_often_as_they_say(monkeypatch):
     """200 studies of 400 questions; the answers of all rules to a question are correlated."""
     monkeypatch.setattr(paired, "RESAMPLES", 300)
     rng = np.random.default_rng(1)
@@ -89,19 +74,18 @@ def _covered(rng: np.random.Generator, share_V: np.ndarray, bytes_V: np.ndarray)
     right_QV = (ease_QV < share_V).astype(float)
     moved_QV = bytes_V * rng.gamma(4, 1 / 4, size=(400, 1)) * rng.gamma(9, 1 / 9, own_QV.shape)
     drawn_RQ = resamples(np.full(400, True)) / 400
-    truths = _three_numbers(bytes_V[None, :], share_V[None, :])
-    values = _three_numbers(drawn_RQ @ moved_QV, drawn_RQ @ right_QV)
+    truths = _both_numbers(bytes_V[None, :], share_V[None, :])
+    values = _both_numbers(drawn_RQ @ moved_QV, drawn_RQ @ right_QV)
     bounds = [interval(value_R)[1:] for value_R in values]
     return [low <= truth <= high for (low, high), [truth] in zip(bounds, truths, strict=True)]
 
 
-def _three_numbers(moved_RV: np.ndarray, right_RV: np.ndarray) -> list[np.ndarray]:
-    """Compute cost at equal accuracy, accuracy at equal cost, and area."""
+def _both_numbers(moved_RV: np.ndarray, right_RV: np.ndarray) -> list[np.ndarray]:
+    """Compute cost at equal accuracy, and accuracy at equal cost."""
     rival = Frontier.of(moved_RV[:, :5], right_RV[:, :5]).hull()
     return [
         moved_RV[:, 5] / rival.cost_for(right_RV[:, 5]) - 1,
         right_RV[:, 5] - rival.right_for(moved_RV[:, 5:])[:, 0],
-        rival.area(moved_RV[:, [0, 4]], right_RV[:, [0, 4]]),
     ]
 
 

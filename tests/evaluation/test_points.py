@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import pytest
 
-from citer.config.params import EvaluateParams
 from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import Policy, always_slm
 from citer.errors import InputError
-from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.cost import Prices, Trace, batches
+from citer.evaluation.methods import Kind, Style
 from citer.evaluation.metrics import share_interval
 from citer.evaluation.points import (
     Findings,
@@ -24,16 +24,7 @@ from citer.evaluation.sweep import Run
 from citer.rule import Rule
 from tests.tiny import MATH, MC
 
-PARAMS = EvaluateParams(
-    llm_fractions=(0.0, 1.0),
-    risks=(),
-    audits=(),
-    gammas=(),
-    epsilon=0.1,
-    llm_floor=0.2,
-    delta=0.1,
-    batches=(1, 2),
-)
+BATCHES = batches([1, 2])
 PRICES = Prices(slm_weights=100, llm_weights=1000, slm_kv=0, llm_kv=0)
 QUESTIONS = [
     replace(problem, problem_id=f"{problem.task}{n}", split="test")
@@ -95,7 +86,7 @@ AUDITED = Run(
 
 
 def rows(*runs: Run) -> dict[tuple[str, str], dict]:
-    return {(row["method"], row["task"]): row for row in point_rows(runs, PARAMS)}
+    return {(row["method"], row["task"]): row for row in point_rows(runs, BATCHES)}
 
 
 def test_an_outcome_counts_tokens_and_prices_them_at_batch_1():
@@ -190,24 +181,82 @@ def test_cost_is_relative_to_the_llm_alone_on_its_own_answers_at_the_same_batch(
 
 
 def test_points_can_be_priced_by_the_llms_points_of_an_earlier_call():
-    earlier = point_rows([ALONE], PARAMS)
-    assert point_rows([ROUTED], PARAMS, earlier) == point_rows([ALONE, ROUTED], PARAMS)[3:]
+    earlier = point_rows([ALONE], BATCHES)
+    assert point_rows([ROUTED], BATCHES, earlier) == point_rows([ALONE, ROUTED], BATCHES)[3:]
+
+
+def test_a_point_has_its_split_and_tasks_have_points_on_test_only():
+    """Costs are relative to the LLM's on the same split."""
+    cheap = [result(n, LLM_VISITS[:1], 1, True) for n in range(4)]
+    runs = [ROUTED, ALONE, *map(on_validation, (ROUTED, replace(ALONE, results=cheap)))]
+    found = {(r["split"], r["method"], r["task"]): r for r in point_rows(runs, BATCHES)}
+    tasks = [(split, task) for split, method, task in found if method == "router"]
+    assert tasks == [("test", "all"), ("test", "math"), ("test", "mc"), ("validation", "all")]
+    assert found["test", "router", "all"]["cost_b1"] == 3800 / 8000
+    assert found["validation", "router", "all"]["cost_b1"] == 3800 / 4000
+
+
+def on_validation(run: Run) -> Run:
+    moved = (r._replace(problem=replace(r.problem, split="validation")) for r in run.results)
+    return replace(run, results=list(moved))
+
+
+def findings(*runs: Run) -> Findings:
+    return Findings(outcome_table(runs), point_rows(runs, BATCHES))
+
+
+def names_of(found: Findings) -> dict[str, tuple[set[str], set[str]]]:
+    """Return the methods of each split, by the outcomes and by the points."""
+    both = found.outcomes.to_pylist(), found.points
+    return {
+        split: tuple({row["method"] for row in rows if row["split"] == split} for rows in both)
+        for split in ("validation", "test")
+    }
+
+
+def test_findings_are_joined_and_kept_by_method_and_split_with_their_outcomes():
+    own = findings(ROUTED, ALONE)
+    both = own.joined(findings(*map(on_validation, (ROUTED, ALONE))))
+    assert names_of(both) == dict.fromkeys(("validation", "test"), ({"router", "llm"},) * 2)
+    kept = both.where(lambda row: row["method"] == "llm" and row["split"] == "test")
+    assert names_of(kept) == {"validation": (set(), set()), "test": ({"llm"}, {"llm"})}
+    assert both.where(lambda row: row["split"] == "test") == own
+    assert both.on_test == own.points
+    assert not both.where(lambda row: False).outcomes
+
+
+def test_candidates_are_all_but_the_models_alone_and_the_bounds():
+    kinds = {"router": Kind.ROUTER, "audited": Kind.BOUND, "llm": Kind.ALONE}
+    runs = [
+        replace(run, style=Style(kinds[run.method], "red", "o")) for run in (ROUTED, AUDITED, ALONE)
+    ]
+    assert names_of(findings(*runs).candidates)["test"] == ({"router"}, {"router"})
+
+
+def test_only_methods_that_learn_from_an_iterations_labels_get_its_number_and_look():
+    styled = replace(ROUTED, style=Style(Kind.ROUTER, "red", "o"))
+    known = replace(AUDITED, method="bild", style=Style(Kind.RIVAL, "green", "<"))
+    found = findings(styled, known, ALONE).of_iteration("2", "blue", "s")
+    looks = {p["method"]: (p["colour"], p["marker"]) for p in found.points}
+    assert looks == {"router_2": ("blue", "s"), "bild": ("green", "<"), "llm": ("#000000", ".")}
+    assert set(found.outcomes["method"].to_pylist()) == set(looks)
+    assert found.outcomes.schema == outcome_table([]).schema
 
 
 @pytest.fixture
 def written(tmp_path):
     runs = [ROUTED, AUDITED, ALONE]
-    points_by_key = Findings(outcome_table(runs), point_rows(runs, PARAMS))
-    write_findings(tmp_path, points_by_key, PARAMS, {"seed": 1, "dtype": "float32"})
+    points_by_key = Findings(outcome_table(runs), point_rows(runs, BATCHES))
+    write_findings(tmp_path, points_by_key, BATCHES, {"seed": 1, "dtype": "float32"})
     return tmp_path, points_by_key
 
 
 def test_findings_round_trip_through_files(written):
     folder, points_by_key = written
-    assert read_findings(folder, PARAMS, {"seed": 1, "dtype": "float32"}) == points_by_key
+    assert read_findings(folder, BATCHES, {"seed": 1, "dtype": "float32"}) == points_by_key
 
 
 def test_findings_of_another_study_are_refused_by_field(written):
     folder, _ = written
     with pytest.raises(InputError, match=r"outcomes\.parquet: its dtype is float32, here .*64"):
-        read_findings(folder, PARAMS, {"seed": 1, "dtype": "float64"})
+        read_findings(folder, BATCHES, {"seed": 1, "dtype": "float64"})

@@ -40,18 +40,18 @@ def test_a_point_is_efficient_if_no_cheaper_point_is_as_accurate():
     assert line == [0.1, 0.65]
 
 
-def test_routers_are_read_at_their_rule_and_rivals_at_the_last_routers_llm_fraction():
+def test_methods_are_read_at_their_chosen_rule_and_bounds_near_the_deployed_one():
+    """Router 2 is the cheapest on validation. Its LLM fraction is .3, between .2 and .5."""
     rows = standings(points(), CHOSEN)
     assert [row["method"] for row in rows] == [
-        "slm", "llm", "router_1", "audited_1", "router_2", "speculative", "random", "entropy"
+        "slm", "llm", "router_1", "router_2", "audited_1", "speculative", "entropy", "random"
     ]  # fmt: skip
     accuracies = [row["accuracy"] for row in rows]
-    # at .3: random a third of the way from .2 to .5; entropy .3 / .5 of the way from the SLM
-    rivals = [0.5 + 0.1 / 3, 0.4 + 0.4 * 0.6]
-    assert accuracies == pytest.approx([0.4, 0.9, 0.8, 0.82, 0.86, 0.9, *rivals])
+    assert accuracies == pytest.approx([0.4, 0.9, 0.8, 0.86, 0.82, 0.9, 0.8, 0.5])
     fractions = [row["llm_fraction"] for row in rows[2:]]
-    assert fractions == pytest.approx([0.4, 0.05, 0.3, 0.3, 0.3, 0.3])
-    assert "accuracy_low" not in rows[-1]
+    assert fractions == pytest.approx([0.4, 0.3, 0.05, 0.3, 0.5, 0.2])
+    kinds = [row["kind"] for row in rows[2:]]
+    assert kinds == ["router", "router", "audited", "exact", "rival", "bound"]
 
 
 def test_a_rule_is_known_by_its_visits_and_its_audits():
@@ -60,18 +60,19 @@ def test_a_rule_is_known_by_its_visits_and_its_audits():
         assert by_method(standings(points(), chosen))["audited_1"]["accuracy"] == accuracy
 
 
-def test_speculative_decoding_is_read_at_its_cheapest_gamma():
-    row = by_method(standings(points(), CHOSEN))["speculative"]
-    assert (row["threshold"], row["cost_b1"]) == (4, 0.65)
-    # A mix: it answers some questions, the SLM alone answers the others.
+def test_a_method_is_read_at_the_rule_that_validation_chose_though_another_is_cheaper_on_test():
+    chosen = CHOSEN | {"speculative": chosen_rule("every 2 audit 1", 0.65)}
+    row = by_method(standings(points(), chosen))["speculative"]
+    assert (row["threshold"], row["cost_b1"]) == (2, 0.7)
+    # A mix of the cheapest γ and the SLM alone: each answers some questions.
     share = (0.95 * 0.9 - 0.4) / (0.9 - 0.4)
     assert row["cost_for_95_percent"] == pytest.approx(0.1 + share * 0.55)
-    assert AT_SHARE not in row
 
 
-def test_speculative_decoding_is_left_out_if_it_was_not_run():
+def test_a_method_that_was_not_run_is_left_out():
     others = [p for p in points() if p["method"] != "speculative"]
-    assert "speculative" not in by_method(standings(others, CHOSEN))
+    chosen = {name: each for name, each in CHOSEN.items() if name != "speculative"}
+    assert by_method(standings(others, chosen)).keys() == by_method(others).keys()
 
 
 def test_the_fraction_for_a_share_of_the_llms_accuracy_is_read_off_each_frontier():
@@ -96,28 +97,22 @@ def test_the_cost_for_a_share_of_the_llms_accuracy_is_read_off_the_efficient_poi
 
 
 @pytest.mark.parametrize("tried", [("router_1",), ()], ids=["tried", "no rule to try"])
-def test_an_uncertified_router_is_read_at_the_llms_point(tried):
+def test_if_nothing_is_certified_the_llm_is_deployed_and_bounds_are_read_near_it(tried):
     drawn = points(*tried, "random")
-    rows = by_method(standings(drawn, {"router_1": NOTHING_CERTIFIED}))
-    assert rows["router_1"]["accuracy"] == rows["llm"]["accuracy"]
-    assert rows["random"]["llm_fraction"] == 1
+    chosen = {"router_1" if tried else "llm": NOTHING_CERTIFIED}
+    rows = by_method(standings(drawn, chosen))
+    assert list(rows) == ["slm", "llm", *tried, "random"]
+    for name in tried:
+        assert rows[name]["accuracy"] == rows["llm"]["accuracy"]
+    assert rows["random"]["llm_fraction"] == 0.5
+    assert "the LLM answers alone" in summary([*rows.values()], chosen, [1], Conditions())
 
 
-def test_uncertified_audits_do_not_move_the_rivals():
-    """Rivals are read at the router's LLM fraction, whether audits are certified or not."""
+def test_rules_that_are_not_deployed_do_not_move_the_bounds():
     chosen = {"router_1": chosen_rule("score 0.8"), "audited_1": NOTHING_CERTIFIED}
-    some = points("router_1", "audited_1", "random")
-    rows = by_method(standings(some, chosen))
+    rows = by_method(standings(points("router_1", "audited_1", "random"), chosen))
     assert rows["audited_1"]["accuracy"] == 0.9
-    assert rows["random"]["llm_fraction"] == rows["router_1"]["llm_fraction"] == 0.4
-    assert "LLM fraction of router 1" in summary(standings(some, chosen), chosen, [1], Conditions())
-
-
-def test_if_every_router_audits_rivals_are_read_at_the_last_one():
-    chosen = {"audited_1": chosen_rule("risk 0.5 audit 0.1")}
-    rows = standings(points("audited_1", "random"), chosen)
-    assert by_method(rows)["random"]["llm_fraction"] == 0.05
-    assert "LLM fraction of audited 1" in summary(rows, chosen, [1], Conditions())
+    assert rows["random"]["llm_fraction"] == 0.5  # nearer to the .4 of router 1 than .2
 
 
 def test_the_interval_of_an_accuracy_need_not_be_symmetric():
@@ -131,8 +126,10 @@ def test_the_interval_of_an_accuracy_need_not_be_symmetric():
         (Kind.ALONE, 0.7),  # its only rule
         (Kind.ROUTER, 0.7),  # the chosen rule
         (Kind.AUDITED, 0.7),
-        (Kind.RIVAL, 0.65),  # halfway, at the .3 of router 2
-        (Kind.EXACT, 0.6),  # the cheapest rule
+        (Kind.POLICY, 0.7),
+        (Kind.RIVAL, 0.7),
+        (Kind.EXACT, 0.7),
+        (Kind.BOUND, 0.6),  # the rule of .2, as near to the .3 of router 2 as that of .4
     ],
 )
 def test_a_method_of_any_kind_that_has_points_is_in_table_and_metrics(kind, accuracy):
@@ -143,8 +140,7 @@ def test_a_method_of_any_kind_that_has_points_is_in_table_and_metrics(kind, accu
     assert numbers["accuracy"] == numbers["math"]["accuracy"] == pytest.approx(accuracy)
     assert summary(rows, chosen, [1], Conditions()).count("| made up ") == 2
     others = [row for row in rows if row["method"] != "made_up" and row["task"] == "all"]
-    if kind is not Kind.ROUTER:  # rivals are read at the last router's LLM fraction
-        assert others == standings(points(), CHOSEN)
+    assert others == standings(points(), CHOSEN)
 
 
 def test_metrics_are_by_method_and_by_task_below_it():
@@ -171,14 +167,16 @@ def test_the_summary_is_a_markdown_table_with_a_row_for_each_method():
     table = text.splitlines()[: 2 + 8]
     assert all(line.startswith("|") for line in table)
     assert len({line.count("|") for line in table}) == 1
-    assert "| router 2 " in table[6]
-    assert "86.0% [81.0, 91.0]" in table[6]
-    assert "1.100 (0.800)" in table[6]
-    audited = [cell.strip() for cell in table[5].split("|")]
+    assert "| router 2 " in table[5]
+    assert "86.0% [81.0, 91.0]" in table[5]
+    assert "1.100 (0.800)" in table[5]
+    audited = [cell.strip() for cell in table[6].split("|")]
     assert audited[2:6] == ["audited 1", "82.0% [77.0, 87.0]", "0.050", "0.025"]
-    assert "at the LLM fraction of router 2, read linearly between points: random, entropy" in text
-    assert "at the cheapest rule: speculative" in text
-    assert "at the rule that validation chose: router 1, audited 1, router 2" in text
+    places = [line for line in text.splitlines() if line.startswith("Shown ")]
+    ours, bounds = (place.partition(": ")[2] for place in places)
+    assert ours == "router 1, router 2, audited 1, speculative, entropy."
+    assert bounds == "random."
+    assert "at the tried rule nearest to the cheapest chosen one in LLM fraction" in places[1]
     assert "audited 1: `risk 0.5 audit 0.1` keeps" in text
 
 

@@ -1,10 +1,12 @@
 """The order in which validation tests the rules of all lines, and what it then promises."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from citer.evaluation.choice import Candidate, upper_bound
+from citer.evaluation.choice import Candidate, deployed, upper_bound
 from citer.evaluation.sequence import Step, choose_each, explained, sequence, worth_testing
 from citer.rule import LLM, Rule
 
@@ -14,43 +16,45 @@ def seen(tau: float, discordant: int, cost: float, n: int = 100) -> Candidate:
     return Candidate(rule=rule, n=n, discordant=discordant, llm_fraction=cost, cost=cost)
 
 
-def test_rules_of_all_lines_go_from_the_fewest_lost_questions_to_the_most():
-    one = [seen(0.9, 0, 0.5), seen(0.8, 2, 0.4), seen(0.7, 5, 0.3)]
-    other = [seen(0.6, 1, 0.45), seen(0.5, 3, 0.2)]
-    assert sequence([one, other], 0.05) == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]
+def exact(risk: float, discordant: int, cost: float, n: int = 100) -> Candidate:
+    return replace(seen(0, discordant, cost, n), rule=Rule("risk", risk, 1))
+
+
+def test_rules_go_from_the_fewest_lost_questions_to_the_most():
+    lost = [0, 2, 5, 1, 3]
+    tried = [seen(0.9 - n / 10, each, 0.5 - n / 10) for n, each in enumerate(lost)]
+    assert sequence(tried, 0.05) == [0, 3, 1, 4, 2]
 
 
 def test_of_rules_that_lose_equally_many_the_dearest_comes_first():
-    assert sequence([[seen(0.9, 1, 0.4), seen(0.8, 1, 0.5)], [seen(0.7, 1, 0.45)]], 0.05) == [
-        (0, 1),
-        (1, 0),
-        (0, 0),
-    ]
+    assert sequence([seen(0.9, 1, 0.4), seen(0.8, 1, 0.5), seen(0.7, 1, 0.45)], 0.05) == [1, 2, 0]
 
 
 def test_a_rule_that_surely_loses_more_than_epsilon_is_not_tested():
     """With a risk of 5 %, 10 or more of 100 are lost in 2.8 % of cases, 9 or more in 6.3 %."""
     assert binom.sf(9, 100, 0.05) < 0.05 < binom.sf(8, 100, 0.05)
-    assert sequence([[seen(0.9, 9, 0.4), seen(0.8, 10, 0.3)]], 0.05) == [(0, 0)]
+    assert sequence([seen(0.9, 9, 0.4), seen(0.8, 10, 0.3)], 0.05) == [0]
 
 
-def test_of_the_rules_of_a_line_that_lose_nothing_the_three_cheapest_are_tested():
-    line = [seen(0.9 - n / 10, 0, 0.8 - n / 10) for n in range(5)]
-    assert sequence([line, line[:1]], 0.05) == [(1, 0), (0, 2), (0, 3), (0, 4)]
+def test_without_held_out_questions_the_rules_keep_their_order():
+    assert sequence([seen(0.9 - n / 10, 0, 0.0, n=0) for n in range(5)], 0.05) == [0, 1, 2, 3, 4]
 
 
-def test_a_rule_is_not_tested_if_three_cheaper_ones_lose_no_more():
+def test_a_rule_is_worth_no_test_if_a_cheaper_one_of_its_family_loses_no_more():
     beaten = seen(0.5, 2, 0.5)
-    cheaper = [seen(0.4, 0, 0.4), seen(0.3, 1, 0.3), seen(0.2, 2, 0.2), seen(0.1, 3, 0.1)]
-    assert worth_testing([beaten, *cheaper]) == [1, 2, 3, 4]
-    assert worth_testing([beaten, *cheaper[1:]]) == [0, 1, 2, 3]
-    assert worth_testing([seen(0.9, 0, 0.5, n=0)] * 5) == [0, 1, 2, 3, 4]
+    assert worth_testing([beaten, seen(0.4, 2, 0.4)]) == [1]
+    assert worth_testing([beaten, seen(0.4, 0, 0.4), seen(0.3, 3, 0.3)]) == [1, 2]
+    assert worth_testing([beaten, seen(0.4, 3, 0.4)]) == [0, 1], "cheaper, but it loses more"
+    assert worth_testing([beaten, seen(0.4, 1, 0.5)]) == [0, 1], "no cheaper"
 
 
-def test_without_held_out_questions_every_line_gives_its_safest_rule_first():
-    line = [seen(0.9 - n / 10, 0, 0.0, n=0) for n in range(5)]
-    rounds = [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (0, 3), (0, 4)]
-    assert sequence([line, line[:2]], 0.05) == rounds
+def test_a_rule_that_loses_more_than_a_fifth_is_worth_no_test_whatever_the_promise_is():
+    assert worth_testing([seen(0.5, 20, 0.5), seen(0.4, 21, 0.4)]) == [0]
+    assert worth_testing([seen(0.5, 21, 0.5), seen(0.4, 100, 0.4)]) == []
+
+
+def test_without_a_held_out_question_that_counts_all_rules_are_worth_a_test():
+    assert worth_testing([seen(0.9, 0, 0.9 - n / 10, n=0) for n in range(5)]) == [0, 1, 2, 3, 4]
 
 
 def step(method: str, validation: Candidate) -> Step:
@@ -70,6 +74,22 @@ def test_each_method_gets_its_cheapest_rule_before_the_first_failure():
     assert rules == {"router": Rule("score", 0.7), "audited": Rule("score", 0.8), "third": LLM}
     assert [each.certified for each in chosen.values()] == [True, True, False]
     assert {each.delta for each in chosen.values()} == {0.05}
+
+
+def test_a_method_of_exact_rules_gets_its_cheapest_one_though_nothing_can_be_certified():
+    """Three questions are too few for any other rule; a failure before changes nothing."""
+    steps = [
+        step("router", seen(0.9, 0, 0.2, n=3)),
+        step("exact", exact(0.5, 0, 0.6, n=3)),
+        step("exact", exact(0.4, 0, 0.5, n=3)),
+    ]
+    chosen = choose_each(steps, ["router", "exact"], 0.05, 0.05)
+    assert {method: each.rule for method, each in chosen.items()} == {
+        "router": LLM,
+        "exact": Rule("risk", 0.4, 1),
+    }
+    assert (chosen["exact"].certified, chosen["exact"].bound) == (True, 0.0)
+    assert deployed(chosen) == "exact"
 
 
 def test_a_step_as_a_row_has_the_evidence_of_both_splits_and_whether_it_passed():
@@ -134,16 +154,15 @@ def _breaks(risk_LT: np.ndarray, held_LT: np.ndarray, lost_LT: np.ndarray, delta
     cost_LT = 1 - 5 * risk_LT
     rule_LT = [[Rule("score", float(risk)) for risk in line] for line in risk_LT]
 
-    def counted(lost_LT: np.ndarray, n: int) -> list[list[Candidate]]:
+    def counted(lost_LT: np.ndarray, n: int) -> list[Candidate]:
         return [
-            [
-                Candidate(rule, n, int(lost), 0.1, cost)
-                for rule, lost, cost in zip(*row, strict=True)
-            ]
+            Candidate(rule, n, int(lost), 0.1, cost)
             for row in zip(rule_LT, lost_LT, cost_LT, strict=True)
+            for rule, lost, cost in zip(*row, strict=True)
         ]
 
     tried, judged = counted(held_LT, 60), counted(lost_LT, 300)
-    steps = [Step(f"{n}", tried[n][t], judged[n][t]) for n, t in sequence(tried, 0.05)]
+    methods = [f"{line}" for line, rules in enumerate(rule_LT) for _ in rules]
+    steps = [Step(methods[n], tried[n], judged[n]) for n in sequence(tried, 0.05)]
     chosen = choose_each(steps, ["0", "1"], 0.05, delta)
     return any(each.certified and each.rule.at > 0.05 for each in chosen.values())

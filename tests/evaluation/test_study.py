@@ -43,18 +43,14 @@ from tests.studied import (
     routed_study,
     rows_of,
     stamp_of,
+    unscreened,
 )
 from tests.taught import problems
 
 
 @pytest.fixture(scope="module")
 def everything(study: Study, router: Router, tmp_path_factory: pytest.TempPathFactory) -> Findings:
-    """The findings of all candidates, none of which is screened out."""
-    own = replace(study, partial=tmp_path_factory.mktemp("everything"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("citer.evaluation.study.worth_testing", lambda seen: range(len(seen)))
-        fixed = own.fixed(fixed_scorers(router))
-        return fixed.joined(own.candidates(own_scorers(router), fixed))
+    return unscreened(replace(study, partial=tmp_path_factory.mktemp("everything")), router)
 
 
 def rules_of(findings: Findings, split: str) -> set[tuple[str, Rule]]:

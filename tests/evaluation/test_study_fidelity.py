@@ -11,12 +11,11 @@ from citer.data.tasks import find_task
 from citer.decoding.engine import Engine, Request
 from citer.decoding.policy import Policy, routed
 from citer.errors import InputError
-from citer.evaluation.choice import Candidate
 from citer.evaluation.measure import FIDELITY
 from citer.evaluation.points import Findings, read_findings, write_findings
 from citer.evaluation.study import Study
 from citer.models.router import Router
-from tests.studied import DECODE, PARAMS, THRESHOLDS, llm_writes, routed_study, stamp_of
+from tests.studied import DECODE, PARAMS, chosen_of, fixed_scorers, llm_writes, stamp_of, unscreened
 
 WARM = SamplingParams(temperature=0.7, top_p=0.9)
 
@@ -38,19 +37,12 @@ def _by_llm(study: Study, problem: Problem) -> Problem | None:
 
 
 @pytest.fixture(scope="module")
-def found(faithful, router):
-    rivals = faithful.rivals()
-    return rivals, *_candidates(faithful, router, rivals)
-
-
-def _candidates(study: Study, router: Router, rivals: Findings) -> tuple[Findings, list[Candidate]]:
-    """Return the findings of the router, and the results of every rule that validation tested."""
-    findings, _, steps = routed_study(study, router, THRESHOLDS, rivals)
-    return findings, [step.validation for step in steps]
+def found(faithful, router) -> Findings:
+    return unscreened(faithful, router)
 
 
 def test_the_promise_counts_the_answers_that_differ_from_the_llms(faithful, router, found):
-    _, _, candidates = found
+    candidates = [step.validation for step in chosen_of(faithful, found)[1]]
     assert faithful.conditions.measure is FIDELITY
     policies = [routed(router, each.rule) for each in candidates]
     differing = [sum(_differs(faithful, p, each) for p in faithful.validation) for each in policies]
@@ -63,17 +55,23 @@ def test_held_out_questions_without_an_answer_are_compared_with_the_llms(study, 
     """Also in a study of accuracy."""
     bare = [replace(problem, answer=None) for problem in study.holdout]
     other = replace(study, holdout=bare, partial=tmp_path)
-    _check_held_out(other, router, other.rivals())
+    _check_held_out(other, router, other.fixed(fixed_scorers(router)))
 
 
 def test_under_fidelity_all_held_out_questions_are_compared_with_the_llms(faithful, router, found):
     assert all(problem.answer for problem in faithful.holdout)
-    _check_held_out(faithful, router, found[0])
+    _check_held_out(faithful, router, found)
 
 
-def _check_held_out(study: Study, router: Router, rivals: Findings) -> None:
+def test_also_if_the_llms_own_held_out_answers_are_wrong(faithful, router, tmp_path):
+    wrong = [replace(problem, answer="never") for problem in faithful.holdout]
+    other = replace(faithful, holdout=wrong, partial=tmp_path)
+    _check_held_out(other, router, other.fixed(fixed_scorers(router)))
+
+
+def _check_held_out(study: Study, router: Router, found: Findings) -> None:
     written = [each for problem in study.holdout if (each := _by_llm(study, problem))]
-    _, _, steps = routed_study(study, router, THRESHOLDS, rivals)
+    _, steps = chosen_of(study, found)
     seen = {step.held_out.rule: step.held_out for step in steps}
     assert {each.n for each in seen.values()} == {len(written)} != {0}
     differing = {
@@ -92,11 +90,10 @@ def _differs(study: Study, problem: Problem, policy: Policy) -> bool:
 
 
 def test_the_llm_and_exact_methods_are_faithful_and_the_slm_is_not(found):
-    rivals, routed, _ = found
-    by_method = {p["method"]: p["accuracy"] for p in rivals.points if p["task"] == "all"}
+    by_method = {p["method"]: p["accuracy"] for p in found.on_test if p["task"] == "all"}
     assert by_method["llm"] == by_method["speculative"] == 1
     assert by_method["slm"] < 1
-    exact = [p for p in routed.points if p["audit"] == 1]
+    exact = [p for p in found.points if p["audit"] == 1]
     assert {p["accuracy"] for p in exact} == {1}
 
 
@@ -106,17 +103,16 @@ def test_the_promise_includes_questions_on_which_the_llm_does_not_repeat_its_ans
     first, *others = faithful.validation
     changed = [replace(first, reference="Something else."), *others]
     other = replace(faithful, validation=changed, partial=tmp_path)
-    rivals = other.rivals()
-    assert not rivals.llm_alone("validation")[first.problem_id]["correct"]
-    _, candidates = _candidates(other, router, rivals)
-    exact = [each for each in candidates if each.rule.audit == 1]
+    fixed = other.fixed(fixed_scorers(router))
+    assert not fixed.llm_alone("validation")[first.problem_id]["correct"]
+    steps = chosen_of(other, fixed)[1]
+    exact = [step.validation for step in steps if step.validation.rule.exact]
     assert {(each.n, each.discordant) for each in exact} == {(len(changed), 1)}
 
 
 def test_points_by_fidelity_are_stored_in_a_column_of_its_name(faithful, found, tmp_path):
-    rivals, _, _ = found
-    write_findings(tmp_path, rivals, PARAMS, stamp_of(faithful))
-    assert read_findings(tmp_path, PARAMS, stamp_of(faithful)) == rivals
+    write_findings(tmp_path, found, faithful.batches, stamp_of(faithful))
+    assert read_findings(tmp_path, faithful.batches, stamp_of(faithful)) == found
     names = pq.read_schema(tmp_path / "points.parquet").names
     assert {"fidelity", "fidelity_low", "fidelity_high"} < set(names)
     assert not any("accuracy" in name for name in names)
@@ -124,7 +120,6 @@ def test_points_by_fidelity_are_stored_in_a_column_of_its_name(faithful, found, 
 
 def test_tables_of_other_conditions_are_refused_by_field(faithful, found, tmp_path):
     """Also if the table has conditions that the expected stamp leaves out."""
-    rivals, _, _ = found
     warm = stamp_of(faithful) | {"sampling": "temperature 0.7"}
     by_accuracy = {k: v for k, v in stamp_of(faithful).items() if not k.startswith("measure")}
     for written, expected, complaint in (
@@ -133,9 +128,9 @@ def test_tables_of_other_conditions_are_refused_by_field(faithful, found, tmp_pa
         (stamp_of(faithful), by_accuracy, "its measure is fidelity, here it is accuracy"),
         (by_accuracy, stamp_of(faithful), "its measure is accuracy, here it is fidelity"),
     ):
-        write_findings(tmp_path, rivals, PARAMS, written)
+        write_findings(tmp_path, found, faithful.batches, written)
         with pytest.raises(InputError, match=complaint):
-            read_findings(tmp_path, PARAMS, expected)
+            read_findings(tmp_path, faithful.batches, expected)
 
 
 def test_the_stamp_names_measure_sampling_and_llm(study, faithful):

@@ -6,16 +6,16 @@ import pytest
 
 from citer.config.params import SamplingParams
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, routed
-from citer.evaluation.points import Findings
+from citer.evaluation.points import Findings, rule_of
 from citer.evaluation.study import Study
 from citer.models.router import Router
-from citer.rule import Rule
 from tests.studied import (
     PARAMS,
-    THRESHOLDS,
     by_the_engine,
+    fixed_scorers,
     in_the_rows,
     llm_writes,
+    own_scorers,
     rows_of,
     stamp_of,
 )
@@ -30,26 +30,31 @@ def sampled(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 
 @pytest.fixture(scope="module")
-def alone(sampled: Study) -> Findings:
-    return sampled.rivals()
+def alone(sampled: Study, router: Router) -> Findings:
+    return sampled.fixed(fixed_scorers(router))
 
 
 def test_a_sampling_study_gives_the_samples_of_single_decodes(
-    sampled: Study, alone: Findings, rivals: Findings
+    sampled: Study, alone: Findings, fixed: Findings
 ) -> None:
     for name, policy in (("slm", SLM_ALONE), ("llm", LLM_ALONE)):
         assert in_the_rows(alone, name, policy.rule) == by_the_engine(sampled, policy)
-        assert in_the_rows(alone, name, policy.rule) != in_the_rows(rivals, name, policy.rule)
+        assert in_the_rows(alone, name, policy.rule) != in_the_rows(fixed, name, policy.rule)
 
 
 def test_exact_rules_give_the_llms_samples(sampled: Study, router: Router, alone: Findings) -> None:
-    findings = sampled.router(router, THRESHOLDS, alone)
-    rule = Rule("risk", 0.6, 1.0)
-    assert in_the_rows(findings, "audited", rule) == by_the_engine(sampled, routed(router, rule))
+    findings = alone.joined(sampled.candidates(own_scorers(router), alone))
+    exact = {
+        (row["method"], rule_of(row)) for row in findings.candidates.on_test if row["audit"] == 1
+    }
+    assert {rule.by for _, rule in exact} == {"", "entropy", *router.heads}
     llm = alone.llm_alone("test")
-    for row in rows_of(findings, "test", "audited", rule):
-        own = llm[row["problem_id"]]
-        assert (row["correct"], row["tokens"]) == (own["correct"], own["tokens"])
+    for method, rule in exact:
+        policy = routed(router, rule)
+        assert in_the_rows(findings, method, rule) == by_the_engine(sampled, policy)
+        for row in rows_of(findings, "test", method, rule):
+            own = llm[row["problem_id"]]
+            assert (row["correct"], row["tokens"]) == (own["correct"], own["tokens"])
 
 
 def test_the_llms_own_answer_is_sampled_as_in_the_rows(

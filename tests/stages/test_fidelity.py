@@ -15,6 +15,7 @@ from citer.executors.base import InLine
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
+from citer.storage.tables import read_json
 from tests.stages.conftest import decoding, run_all, run_router, write_routers
 from tests.studied import llm_writes
 from tests.taught import make_taught_pair, problems
