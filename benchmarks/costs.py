@@ -10,15 +10,13 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from torch import Tensor
 
 from benchmarks.workshop import SEEDS, Families, Teacher, Workshop
 from citer.config.params import SamplingParams
-from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm, low_entropy
+from citer.decoding.policy import ScoredBy, Scorer, always_slm, low_entropy, top_probability
 from citer.evaluation.metrics import fraction_for
 from citer.evaluation.paired import Frontier, interval, resamples
 from citer.evaluation.sweep import Method, Run
-from citer.models.router import HIGHEST
 from citer.models.sampling import Sampler
 from citer.progress import progress
 from citer.rule import Rule
@@ -27,14 +25,9 @@ from citer.sections import Count, Listed, Section
 SEED = 17  # of samples
 
 
-def max_probability(view: StepView) -> Tensor:
-    """Return score_N, the largest probability of the SLM's next-token distribution."""
-    return view.logits_NV.softmax(-1).amax(-1).clamp(0, HIGHEST).float()
-
-
 UNTRAINED: Mapping[str, Scorer] = {
     "entropy": low_entropy,
-    "max probability": max_probability,
+    "max probability": top_probability,
     "nothing": always_slm,
 }
 Learnt = Literal["first", "second", "citer", "agree", "Co-LLM"]

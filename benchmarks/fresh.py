@@ -88,6 +88,10 @@ def answered_fresh(fresh: Fresh, seed: int, commit: str) -> dict[str, Any]:
         "digest": digest(*(problem.problem_id for problem in problems)),
         "chosen": {name: asdict(each) for name, each in seen.chosen.items()},
         "regret": seen.regret,
+        "candidates": [
+            {"method": tried.method} | asdict(each) | {"rule": str(tried.rule)}
+            for tried, each in seen.answered.items()
+        ],
         "tasks": {"all": columns(shown)},
         "note": f"{frozen}\n\nregret: {seen.regret:.1%}\n\n",
     }

@@ -42,15 +42,15 @@ def regrets(regret: Regret, work: Path) -> dict[str, Any]:
 
 
 def _of_seed(fresh: Fresh, clone: Path, seed: int) -> dict[str, Any]:
-    done = clone / "regret.json"
+    done = clone / "fresh.json"  # all candidates
     if not done.exists():
         make_clone(clone)
         settings = yaml.safe_load(read_text(Path("params.yaml"))) | {"seed": seed}
         run_stages(clone, settings, "report")
         with chdir(clone):
             found = answered_fresh(fresh, FRESH + seed, "")
-        write_json(done, _row(found))
-    return dict(read_json(done))
+        write_json(done, found)
+    return _row(read_json(done))
 
 
 def _row(found: dict[str, Any]) -> dict[str, Any]:

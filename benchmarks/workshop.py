@@ -25,13 +25,13 @@ from citer.executors.base import Executor
 from citer.executors.choose import executor_for
 from citer.labelling.labeller import Labeller, label_in_chunks
 from citer.labelling.rollout import Rollout
+from citer.labelling.targets import marginal_loss
 from citer.models.pair import Pair, load_pair
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.training.router import Trained, train_head
-from citer.training.targets import marginal_loss
 
 SEEDS = range(17, 22)
 CITER = Rule("score", 0.9)  # the rule under which CITER labels

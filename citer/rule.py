@@ -9,7 +9,9 @@ unlikely. Known methods are special cases:
     speculative decoding (arXiv 2211.17192), greedy   visit every γ tokens, audit 1
     BiLD (arXiv 2302.07863)                           visit by the SLM's own confidence, audit < 1
 
-A *scorer* scores the SLM's tokens. A rule may name it; see `citer.decoding.policy`.
+A *scorer* scores the SLM's tokens. A rule may name it; see `citer.decoding.policy`. Instead of the
+SLM, a *lookup* may draft (`citer.decoding.lookup`). Under a *cap* the LLM reads every token before
+the answer is final, as in an inference server (vLLM).
 """
 
 import re
@@ -17,11 +19,16 @@ from dataclasses import dataclass
 from typing import Literal, Self, cast, get_args
 
 When = Literal["score", "risk", "every"]
+Drafter = Literal["slm", "lookup", "both"]
 EXPECTED = (
-    "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β` and `by SCORER`; τ, ρ, β in "
-    "[0, 1], γ a whole number from 1 on"
+    "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`, `by SCORER`, `from both` or "
+    "`from lookup`, and `cap K`; τ, ρ, β in [0, 1], γ and K whole numbers from 1 on; `from` needs "
+    "an audit above 0, `from lookup` no scorer"
 )
-TEXT = re.compile(r"\s*(\w+)\s+(\S+)(?:\s+audit\s+(\S+))?(?:\s+by\s+(\w+))?\s*")
+TEXT = re.compile(
+    r"\s*(\w+)\s+(\S+)(?:\s+audit\s+(\S+))?(?:\s+by\s+(\w+))?"
+    r"(?:\s+from\s+(lookup|both))?(?:\s+cap\s+([1-9]\d*))?\s*"
+)
 # Acceptance rules that cost more than `audit` (docs/results.md).
 REMOVED = re.compile(r"\s(judge|kl|top)\s+\S")
 
@@ -45,12 +52,23 @@ class Rule:
     each answer ends with a visit, and equals the LLM's own answer token for token.
 
     `by` names the scorer. If it is empty, a router's head is the scorer (`head_name`).
+
+    `draft` names the drafter. A `lookup` copies the next token from an earlier place of the text;
+    where it finds none, the LLM writes the token. Under `both` the SLM drafts it there. The score
+    of a copied token is n / (n + 1), for n equal tokens before both places. If the drafter is not
+    the SLM, each answer ends with a visit.
+
+    With a `cap` (K, 0: none), the LLM reads the prompt and writes the first token. A visit is due
+    also when K tokens are pending, and each answer ends with a visit. Without an audit, the visits
+    reject nothing.
     """
 
     visit: When
     at: float
     audit: float = 0.0
     by: str = ""
+    draft: Drafter = "slm"
+    cap: int = 0
 
     def __post_init__(self) -> None:
         if self.by == "audit":  # in earlier cards the only acceptance rule
@@ -63,10 +81,12 @@ class Rule:
             raise ValueError(
                 f"{text!r}: `{removed[1]}` was removed; expected `audit β` in its place"
             )
-        visit, at, audit, by = found.groups() if (found := TEXT.fullmatch(str(text))) else [""] * 4
+        found = TEXT.fullmatch(str(text))
+        visit, at, audit, by, draft, cap = found.groups() if found else [""] * 6
         try:
             number = int(at) if visit == "every" else float(at)
-            rule = cls(cast(When, visit), number, float(audit or 0), by or "")
+            how = cast(Drafter, draft or "slm"), int(cap or 0)
+            rule = cls(cast(When, visit), number, float(audit or 0), by or "", *how)
         except ValueError:
             raise ValueError(f"{text!r}: {EXPECTED}") from None
         if not rule.in_range:
@@ -77,7 +97,11 @@ class Rule:
     def in_range(self) -> bool:
         at_fits = _counts(self.at) if self.visit == "every" else 0 <= self.at <= 1
         by_fits = not self.by or self.by.isidentifier()
-        return self.visit in get_args(When) and at_fits and 0 <= self.audit <= 1 and by_fits
+        audit_fits = 0 <= self.audit <= 1
+        cap_fits = not self.cap or _counts(self.cap)
+        needs = {"slm": True, "lookup": self.audit > 0 and not self.by, "both": self.audit > 0}
+        fits = at_fits and audit_fits and by_fits and cap_fits
+        return self.visit in get_args(When) and fits and needs.get(self.draft, False)
 
     def __format__(self, spec: str) -> str:
         """Format the rule as text, and its numbers by `spec`."""
@@ -85,13 +109,17 @@ class Rule:
         at = int(self.at) if self.visit == "every" and _counts(self.at) else self.at
         visit = f"{self.visit} {at:{spec}}"
         audit = f" audit {self.audit:{spec}}" if self.audit else ""
-        return f"{visit}{audit} by {self.by}" if self.by else f"{visit}{audit}"
+        by = f" by {self.by}" if self.by else ""
+        cap = f" cap {self.cap}" if self.cap else ""
+        draft = "" if self.draft == "slm" else f" from {self.draft}"
+        return f"{visit}{audit}{by}{draft}{cap}"
 
     def __str__(self) -> str:
         return f"{self}"
 
     @property
     def asks_slm(self) -> bool:
+        """Whether the SLM, or another drafter, ever runs."""
         return (self.visit, self.at) != ("score", 1)
 
     @property
@@ -100,12 +128,19 @@ class Rule:
         return self.audit == 1
 
     @property
+    def ends_with_visit(self) -> bool:
+        """Whether the LLM reads every token before the answer is final."""
+        return self.exact or self.cap > 0 or self.draft != "slm"
+
+    @property
     def least_score(self) -> float:
         """The SLM's token is not written if its score is below this value."""
         return self.at if self.visit == "score" else 0.0
 
     def due(self, risk: float, pending: int) -> bool:
         """Return whether a visit is due; `risk` is the product of the `pending` tokens' scores."""
+        if self.cap and pending >= self.cap:
+            return True
         if self.visit == "risk":
             return risk < self.at
         return self.visit == "every" and pending >= self.at

@@ -29,7 +29,16 @@ SomeListed = Field(strict=False, min_length=1)
 Source = Literal["auto", "given", "llm", "both"]  # of references
 Against = Literal["auto", "answers", "llm"]  # what answers are compared with
 CandidateName = Literal[
-    "citer", "audited", "citer_s", "co_llm", "entropy", "bild", "speculative", "exact", "any"
+    "citer",
+    "audited",
+    "citer_s",
+    "co_llm",
+    "entropy",
+    "bild",
+    "speculative",
+    "lookup",
+    "exact",
+    "any",
 ]
 BoundName = Literal["random", "query", "oracle"]
 

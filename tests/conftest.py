@@ -53,6 +53,18 @@ def kin(pair: "Pair") -> "Pair":
     return replace(pair, llm=replace(pair.llm, network=network), eos_ids=pair.eos_ids[:9])
 
 
+@pytest.fixture(scope="session")
+def looping(kin: "Pair") -> "Pair":
+    """A pair that attends so weakly that its text soon repeats itself."""
+    changed = {}
+    for model in (kin.slm, kin.local_llm):
+        network = copy.deepcopy(model.network)
+        for layer in network.model.layers:
+            layer.self_attn.o_proj.weight *= 0.05
+        changed[model.name] = replace(model, network=network)
+    return replace(kin, **changed, eos_ids=kin.eos_ids[:1])
+
+
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     """Let torch use two threads before the test. A forked process cannot use OpenMP's pool."""

@@ -1,5 +1,7 @@
 """Rules as text, and their properties."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,15 @@ VISITS = st.tuples(st.sampled_from(["score", "risk"]), SHARES) | st.tuples(
     st.just("every"), st.integers(1, 1000)
 )
 SCORERS = st.sampled_from(["", "entropy", "co_llm"])
-RULES = st.builds(lambda visit, audit, by: Rule(*visit, audit, by), VISITS, SHARES, SCORERS)
+CAPS = st.integers(0, 99)
+RULES = st.builds(
+    lambda visit, *rest: Rule(*visit, *rest),
+    VISITS,
+    SHARES,
+    SCORERS,
+    st.sampled_from(["slm", "lookup", "both"]),
+    CAPS,
+).filter(lambda rule: rule.in_range)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +34,13 @@ RULES = st.builds(lambda visit, audit, by: Rule(*visit, audit, by), VISITS, SHAR
         ("score 0 audit 0", Rule("score", 0)),
         ("risk 0.8 by entropy", Rule("risk", 0.8, by="entropy")),
         ("score 0.9 audit 1 by co_llm", Rule("score", 0.9, 1, "co_llm")),
+        ("every 8 audit 1 from lookup", Rule("every", 8, 1, draft="lookup")),
+        (
+            "risk 0.7 audit 1 by agree from both cap 16",
+            Rule("risk", 0.7, 1, "agree", "both", 16),
+        ),
+        ("score 0 cap 16", Rule("score", 0, cap=16)),
+        ("risk 0.8 audit 0.25 by narrow  cap 16", Rule("risk", 0.8, 0.25, "narrow", cap=16)),
     ],
 )
 def test_a_rule_is_read_from_its_text(text: str, rule: Rule) -> None:
@@ -37,7 +54,7 @@ def test_a_rule_round_trips_through_its_text(rule: Rule) -> None:
 
 @given(rule=RULES)
 def test_a_rule_of_a_table_has_counts_as_floats_and_the_same_text(rule: Rule) -> None:
-    assert str(Rule(rule.visit, float(rule.at), rule.audit, rule.by)) == str(Rule.parse(str(rule)))
+    assert str(replace(rule, at=float(rule.at))) == str(Rule.parse(str(rule)))
 
 
 @pytest.mark.parametrize("number", [2.5, float("inf"), float("nan")])
@@ -70,6 +87,11 @@ def test_text_omits_a_missing_audit_and_formats_numbers() -> None:
         *("risk 0.5 audit", "risk 0.5 0.1", "risk 0.5 audit 2", "risk 0.5 audit nan"),
         *("risk 0.5 audits 0.1", "risk 0.5 audit 0.1 more", "risk 0.5 audit x"),
         *("risk 0.5 top", "risk 0.5 topk 3"),
+        *("risk 0.5 cap", "risk 0.5 cap 0", "risk 0.5 cap 1.5", "risk 0.5 cap -1"),
+        *("risk 0.5 cap 8 by entropy", "cap 8"),
+        *("risk 0.5 from lookup", "risk 0.5 audit 0 from both", "every 8 audit 1 from llm"),
+        *("risk 0.5 audit 1 by entropy from lookup", "every 8 from both audit 1"),
+        "every 8 audit 1 cap 8 from both",
         *("risk 0.5 by", "risk 0.5 by entropy audit 1", "risk 0.5 by 8", "by entropy"),
     ],
 )
@@ -112,6 +134,9 @@ def test_pending_tokens_decide_when_a_visit_is_due() -> None:
     assert not Rule("risk", 0.4).due(risk=0.4, pending=99)
     assert Rule("every", 3).due(risk=1.0, pending=3)
     assert not Rule("every", 3).due(risk=0.0, pending=2)
+    assert Rule("score", 0.4, cap=3).due(risk=1.0, pending=3)
+    assert not Rule("score", 0.4, cap=3).due(risk=0.0, pending=2)
+    assert Rule("every", 2, cap=3).due(risk=1.0, pending=2)
     assert not Rule("score", 0.4).due(risk=0.0, pending=99)
 
 

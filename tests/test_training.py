@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from citer.training.targets import marginal_loss
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -25,7 +26,6 @@ from citer.training.router import (
     train_head,
     train_logistic,
 )
-from citer.training.targets import marginal_loss
 
 CPU = torch.device("cpu")
 SEED = 3

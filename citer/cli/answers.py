@@ -1,21 +1,23 @@
 """`citer generate`: answer questions with a router."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from citer.cli.extra import need_pipeline
-from citer.config.params import load_params
+from citer.config.params import Params, load_params
 from citer.errors import InputError
 from citer.rule import Rule
 
 RouterOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         help="models:/NAME@ALIAS, models:/NAME/VERSION, or a router's folder. The folder of a "
-        "registered router has its own rule; others, such as data/routers/2, need --rule."
+        "registered router has its own rule; others, such as data/routers/2, need --rule. Without "
+        "--router, a rule that asks no trained head routes between pair.slm and pair.llm."
     ),
 ]
 RuleOption = Annotated[
@@ -29,7 +31,6 @@ RuleOption = Annotated[
 
 
 def generate(
-    router: RouterOption,
     input: Annotated[
         Path,
         typer.Option(
@@ -49,6 +50,7 @@ def generate(
             "last answer."
         ),
     ],
+    router: RouterOption = None,
     rule: RuleOption = None,
 ) -> None:
     """Answer questions with a router. Grade the answers if the file has the right ones.
@@ -57,11 +59,29 @@ def generate(
     seed say there: an answer depends on the seed and on its own question only.
     """
     params, parsed = load_params(), parse_rule(rule)
-    check_router(router)
-    with fetched(router) as bundle:
+    with routed_by(router, params, parsed) as (bundle, own):
         from citer.serving.generate import generate
 
-        generate(params, bundle, input, output, parsed)
+        generate(params, bundle, input, output, own)
+
+
+@contextmanager
+def routed_by(
+    router: str | None, params: Params, rule: Rule | None
+) -> Iterator[tuple[Path, Rule | None]]:
+    """Yield the folder of a router, and the rule in place of its own, if any.
+
+    Without a router, the folder is that of an untrained one, whose rule is `rule`.
+    """
+    if router:
+        check_router(router)
+        with fetched(router) as bundle:
+            yield bundle, rule
+    else:
+        from citer.serving.untrained import untrained
+
+        with untrained(params, rule) as bundle:
+            yield bundle, None
 
 
 def parse_rule(text: str | None) -> Rule | None:

@@ -1,16 +1,25 @@
 """`citer serve`: answer OpenAI's API with a router."""
 
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from citer.cli.answers import RouterOption, RuleOption, check_router, fetched, parse_rule
+from citer.cli.answers import (
+    RouterOption,
+    RuleOption,
+    check_router,
+    fetched,
+    parse_rule,
+    routed_by,
+)
 from citer.cli.extra import need
-from citer.config.params import load_params
+from citer.config.params import Params, load_params
 from citer.errors import InputError
+from citer.rule import Rule
 
 if TYPE_CHECKING:
     from citer.serving.log import Traffic
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def serve(
-    router: RouterOption,
+    router: RouterOption = None,
     rule: RuleOption = None,
     host: Annotated[
         str,
@@ -63,14 +72,31 @@ def serve(
     """
     need("serve", "citer serve")
     params, parsed = load_params(), parse_rule(rule)
-    check_router(router)
+    if router:
+        check_router(router)
     from citer.serving.server.run import listen, serve
     from citer.serving.server.service import Settings
 
     settings = Settings(params.register_.model_name, queue, poll, params.evaluate.sampling)
-    with listen(host, port) as listener, _traffic(log, redact) as traffic:
-        newest = partial(latest, router)
-        serve(settings, params, parsed, newest, fetched, listener, traffic, _alarmed(router))
+    with (
+        listen(host, port) as listener,
+        _traffic(log, redact) as traffic,
+        _named(router, params, parsed) as (named, own),
+    ):
+        newest = partial(latest, named)
+        serve(settings, params, own, newest, fetched, listener, traffic, _alarmed(named))
+
+
+@contextmanager
+def _named(
+    router: str | None, params: Params, rule: Rule | None
+) -> Iterator[tuple[str, Rule | None]]:
+    """Yield what names the router, and the rule in place of its own; see `routed_by`."""
+    if router and router.startswith("models:/"):  # its alias may move
+        yield router, rule
+    else:
+        with routed_by(router, params, rule) as (bundle, own):
+            yield str(bundle), own
 
 
 def _traffic(log: Path | None, redact: str | None) -> "AbstractContextManager[Traffic | None]":

@@ -198,9 +198,11 @@ class AnswerParams(Section):
 
 
 class ServeParams(Section):
-    """Where the deployed rule will serve. It decides the cost, and with it the choice."""
+    """Where the deployed rule will serve. It decides policy and cost, and with them the choice."""
 
+    engine: Literal["citer", "vllm"] = "citer"
     batch: Slots = 1
+    cap: Annotated[int, Field(gt=0, le=1024)] = 16
 
 
 class RegisterParams(Section):

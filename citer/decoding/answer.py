@@ -78,7 +78,9 @@ class Visit(NamedTuple):
     It read `seen` tokens; the first `kept` stay (an EOS at the end is judged unread). The LLM's own
     token follows them, unless the answer is complete. The SLM ran `drafted` steps since the visit
     before. The audit compared `audited` pending tokens with the LLM's choices. It rejects at most
-    one token, the last of `disagreements`.
+    one token, the last of `disagreements`. `copied` has the positions at which a lookup drafted
+    since the visit before. An audit rejects such tokens alike, but the other fields do not count
+    them.
     """
 
     drafted: int
@@ -86,6 +88,7 @@ class Visit(NamedTuple):
     kept: int
     audited: int = 0
     disagreements: tuple[Disagreement, ...] = ()
+    copied: tuple[int, ...] = ()
 
     @property
     def rejects(self) -> bool:
@@ -93,9 +96,9 @@ class Visit(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Numbers of tokens and visits. `audited` and `disagreed` count pending tokens.
+    """Numbers of tokens and visits. `audited` and `disagreed` count pending tokens of the SLM.
 
-    `rejected`: visits whose audit rejected a token. Tokens dropped after it are not counted.
+    `rejected`: visits whose audit rejected one. Tokens dropped after it are not counted.
     """
 
     tokens: int
@@ -115,7 +118,7 @@ class Answer:
     """The answer to a request by one policy.
 
     Unless it is truncated, its last token is EOS or completes a stop text. `scores` has the score
-    of the SLM's token at each position, or 0 if the SLM did not run there.
+    of the draft at each position, or 0 if nothing drafted there.
     """
 
     key: str
@@ -129,6 +132,15 @@ class Answer:
     def by_llm(self) -> tuple[bool, ...]:
         positions = {visit.kept for visit in self.visits}
         return tuple(position in positions for position in range(len(self.token_ids)))
+
+    @property
+    def writers(self) -> tuple[str, ...]:
+        """Who wrote each token: `llm`, `slm` or `lookup`."""
+        copied = {n for visit in self.visits for n in visit.copied if n < visit.kept}
+        return tuple(
+            "llm" if by_llm else "lookup" if position in copied else "slm"
+            for position, by_llm in enumerate(self.by_llm)
+        )
 
     @property
     def counts(self) -> Counts:

@@ -104,7 +104,8 @@ class Engine:
 
     @torch.inference_mode()
     def sweep(self, requests: Iterable[Request], policies: Collection[Policy]) -> Iterator[Answer]:
-        """Like `decode`, but yield an answer for each request and each different policy.
+        """Like `decode`, but yield an answer for each request and each different policy. Those
+        of one drafter share forwards.
 
         Leaving the iterator early cancels its requests. While it runs, do not call `submit` or
         `step`: their events would be lost.
@@ -112,10 +113,14 @@ class Engine:
         if self._sequences:
             raise RuntimeError("the engine has other requests in flight")
         queue, handles = iter(requests if policies else ()), set[Handle]()
+        groups = [
+            [policy for policy in policies if policy.rule.draft == drafter]
+            for drafter in dict.fromkeys(policy.rule.draft for policy in policies)
+        ]
         try:
             while True:
-                for request in islice(queue, len(self._free)):
-                    handles.add(self.submit(request, *policies))
+                for request in islice(queue, max(0, len(self._free) - len(self._queue))):
+                    handles.update(self.submit(request, *group) for group in groups)
                 if not self._sequences:
                     return
                 for event in self.step():
@@ -128,9 +133,11 @@ class Engine:
     def submit(self, request: Request, policy: Policy, *more: Policy) -> Handle:
         """Queue a request until a slot is free. Several policies share its forwards.
 
-        Raises InputError as `check` does.
+        Raises InputError as `check` does, ValueError for policies of several drafters.
         """
         policies = (policy, *more)
+        if len(drafters := {each.rule.draft for each in policies}) > 1:
+            raise ValueError(f"{request.key}: {len(drafters)} drafters, expected one")
         self.check(request)
         if not self._sequences:
             self._start_over()

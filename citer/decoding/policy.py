@@ -1,7 +1,7 @@
 """Policies: a rule (`citer.rule`) with the scorer that it uses."""
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,7 +49,13 @@ def low_entropy(view: StepView) -> Tensor:
     return (1 - entropy_N / math.log(logprob_NV.shape[-1])).clamp(0, HIGHEST).float()
 
 
-ENTROPY = "entropy"  # as `Rule.by`: the scorer is `low_entropy`
+def top_probability(view: StepView) -> Tensor:
+    """Return score_N, the largest probability of the SLM's next-token distribution."""
+    return view.logits_NV.softmax(-1).amax(-1).clamp(0, HIGHEST).float()
+
+
+# Scorers without training, as `Rule.by` names them.
+CERTAINTIES: Mapping[str, Scorer] = {"entropy": low_entropy, "probability": top_probability}
 
 
 def routed(router: Router, rule: Rule) -> Policy:
@@ -60,20 +66,24 @@ def scorer_for(router: Router, rule: Rule) -> Scorer:
     """Choose the scorer of a rule. Raises InputError as `head_name` does."""
     if name := head_name(router.heads, rule):
         return ScoredBy(router.heads[name])
-    return low_entropy if rule.by else always_slm
+    return CERTAINTIES.get(rule.by, always_slm)
 
 
 def head_name(heads: Collection[str], rule: Rule) -> str | None:
     """Return the name of the head that a rule needs, or None if it needs none.
 
     A rule that names no scorer uses `agree` for the LLM's own answer, else `stand`; one that visits
-    every γ tokens needs no score. Raises InputError if a router with these `heads` lacks the head.
+    every γ tokens needs no score, and one whose tokens are all copied has one. Raises InputError if
+    a router with these `heads` lacks the head.
     """
+    if rule.draft == "lookup" or not rule.asks_slm:
+        return None
     name = rule.by or ("agree" if rule.exact else "stand")
-    if name == ENTROPY or (rule.visit == "every" and not rule.by):
+    if name in CERTAINTIES or (rule.visit == "every" and not rule.by):
         return None
     if name not in heads:
-        raise InputError(f"rule `{rule}`: the router has no head `{name}`, only {', '.join(heads)}")
+        known = ", ".join([*heads, *CERTAINTIES])
+        raise InputError(f"rule `{rule}`: no scorer `{name}`; expected one of {known}")
     return name
 
 

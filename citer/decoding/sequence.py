@@ -5,6 +5,8 @@ the LLM's token and another keeps the SLM's. The sequence follows the SLM's bran
 that takes the LLM's token waits at the fork. A policy waits there, too, if its audit rejects the
 SLM's token at the fork. When no policy is left on the SLM's branch, the sequence goes back to the
 last fork.
+
+A sequence has one drafter (`Rule.draft`), so that all policies at a place get the same draft.
 """
 
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ from enum import Enum
 from typing import NamedTuple, NewType
 
 from citer.decoding.answer import Answer, Disagreement, Limits, Request, Visit
+from citer.decoding.lookup import Lookup
 from citer.decoding.policy import Policy
 from citer.decoding.verifier import Query, Verdict
 from citer.models.router import HIGHEST
@@ -22,10 +25,11 @@ Handle = NewType("Handle", int)
 
 
 class Draft(NamedTuple):
-    """The SLM's next token, and its score by each scorer."""
+    """The SLM's next token, or a copied one, and its score by each scorer."""
 
     token: int
     scores: list[float]
+    copied: bool = False
 
 
 @dataclass(eq=False)
@@ -43,22 +47,26 @@ class Path:
         # Cached, because they are read for every token.
         self.rule = rule = self.policy.rule
         self.asks_slm, self.least_score = rule.asks_slm, rule.least_score
-        self.may_be_due = rule.visit != "score" or rule.audit > 0
+        self.may_be_due = rule.visit != "score" or rule.audit > 0 or rule.cap > 0
+        if rule.cap:  # the LLM reads the prompt and writes the first token
+            self.visits.append(Visit(0, 0, 0))
+            self.pending_from, self.owed = 1, True
 
     def takes_llm_token(self, draft: Draft | None) -> bool:
         """Return whether the LLM writes the next token.
 
-        True without a draft: no path asks the SLM.
+        True without a draft: no path asks the drafter, or it has found none.
         """
         return draft is None or self.owed or draft.scores[self.scorer] < self.least_score
 
     def due(self, length: int, ended: bool) -> bool:
         """Return whether the rule requires a visit after `length` tokens."""
         pending = length - self.pending_from
-        # No visit: no pending token, or the answer ended and is not audited.
-        if pending <= 0 or (ended and not self.rule.audit):
+        if pending <= 0:
             return False
-        return (ended and self.rule.exact) or self.rule.due(self.risk, pending)
+        if ended and (self.rule.ends_with_visit or not self.rule.audit):
+            return self.rule.ends_with_visit
+        return self.rule.due(self.risk, pending)
 
 
 class _Fork(NamedTuple):
@@ -95,7 +103,10 @@ class Sequence:
         policies: Mapping[Policy, int],
         limits: Limits,
     ) -> None:
-        """`policies` has the index of each policy's scorer in `Draft.scores`."""
+        """`policies` have one drafter, and the index of each one's scorer in `Draft.scores`."""
+        self._drafter = next(iter(policies)).rule.draft
+        self._lookup = None if self._drafter == "slm" else Lookup()
+        self._columns = 1 + max(policies.values())
         self.handle = handle
         self.request = request
         self.limits = limits
@@ -170,7 +181,9 @@ class Sequence:
                 answers += self._check(due, ended)
             if self._paths:
                 if not self.draft and any(p.asks_slm and not p.owed for p in self._paths):
-                    return Need.SLM, answers
+                    self.draft = self._copied()
+                    if not self.draft and self._drafter != "lookup":
+                        return Need.SLM, answers
                 takers = [path for path in self._paths if path.takes_llm_token(self.draft)]
                 if takers and self._must_read(len(self.ids)):
                     return Need.LLM, answers
@@ -180,19 +193,26 @@ class Sequence:
             else:
                 return Need.NOTHING, answers
 
+    def _copied(self) -> Draft | None:
+        if not (found := self._lookup and self._lookup.draft(self.ids)):
+            return None
+        token, score = found
+        return Draft(token, [score] * self._columns, copied=True)
+
     def _must_read(self, reads_to: int) -> bool:
         self._llm_reads_to = reads_to
         return self.llm_read < reads_to
 
     def _write(self, takers: list[Path]) -> None:
-        """Write the SLM's token for the paths that keep it. The `takers` take the LLM's token."""
+        """Write the draft for the paths that keep it. The `takers` take the LLM's token."""
         position, draft, self.draft = self.length, self.draft, None
         self._drafts.append(draft)
         for path in takers:
             self._paths.remove(path)
             kept = position
             if not path.owed:
-                kept = self._audit(path, position - path.pending_from + path.asks_slm, position)
+                drafts = position - path.pending_from + (path.asks_slm and draft is not None)
+                kept = self._audit(path, drafts, position)
             path.owed = False
             self._wait_at(kept, path)
         if not draft or not self._paths:
@@ -203,20 +223,27 @@ class Sequence:
         if position in self._forks and self._forks[position].token == draft.token:
             self._paths += self._forks.pop(position).paths
 
-    def _audit(self, path: Path, drafted: int, seen: int) -> int:
-        """Record a visit. Return how many tokens it keeps: all before the first rejected one."""
-        kept, disagreements = self.length, []
-        audited = range(path.pending_from, self.length if path.rule.audit else path.pending_from)
-        for position in audited:
+    def _audit(self, path: Path, drafts: int, seen: int) -> int:
+        """Record a visit after `drafts` drafts.
+
+        Return how many tokens it keeps: all before the first rejected one.
+        """
+        kept, audited, disagreements, begin = self.length, 0, [], path.pending_from
+        drafted = enumerate(self._drafts[begin : begin + drafts], begin)
+        copied = tuple(position for position, draft in drafted if draft and draft.copied)
+        for position in range(begin, self.length if path.rule.audit else begin):
             token, verdict = self.ids[self.begin + position], self._verdicts[position]
+            is_slms = position not in copied
+            audited += is_slms
             if verdict.odds is not None and token != verdict.token:
                 odds = min(verdict.odds, HIGHEST)  # of a tie, where the LLM chose the smaller id
-                disagreements.append(Disagreement(position, token, verdict.token, odds))
+                if is_slms:
+                    disagreements.append(Disagreement(position, token, verdict.token, odds))
                 if not odds >= path.rule.audit:  # NaN is rejected, too
                     kept = position
                     break
-        looked_at = len(audited) if kept == self.length else kept + 1 - path.pending_from
-        path.visits.append(Visit(drafted, seen, kept, looked_at, tuple(disagreements)))
+        counted = drafts - len(copied), seen, kept, audited, tuple(disagreements)
+        path.visits.append(Visit(*counted, copied))
         path.pending_from, path.risk = kept + 1, 1.0
         return kept
 
@@ -248,8 +275,8 @@ class Sequence:
         """
         self._unchecked = False
         for path in due:
-            drafted = self.length - path.pending_from
-            kept = self._audit(path, drafted, self._llm_reads_to - self.begin)
+            drafts = self.length - path.pending_from
+            kept = self._audit(path, drafts, self._llm_reads_to - self.begin)
             path.owed = kept == self.length
             if kept < self.length:
                 self._paths.remove(path)
@@ -273,6 +300,8 @@ class Sequence:
         """
         position = max(self._forks)
         token, self._paths = self._forks.pop(position)
+        if self._lookup:
+            self._lookup.cut(self.begin + position)
         del self._drafts[position + 1 :]
         del self.ids[self.begin + position :]
         self._verdicts.clear()

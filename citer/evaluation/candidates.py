@@ -7,52 +7,32 @@ A candidate belongs to one method. Known methods are points of this space:
     citer_s       CITER-S (the same paper): `score` by `contested_llm`
     co_llm        Co-LLM (arXiv 2403.03870): `score` by `co_llm`; the SLM is not trained with it
     entropy       an entropy threshold: `score` by `entropy`
-    bild          BiLD (Big Little Decoder, arXiv 2302.07863): by `entropy`, with audits
+    bild          BiLD (Big Little Decoder, arXiv 2302.07863): by a certainty, with audits
     speculative   speculative decoding (arXiv 2211.17192): `every γ audit 1`
+    lookup        prompt lookup decoding: `every γ audit 1 from lookup`
     exact         any scorer with `audit 1`, among them SpecDec++ (arXiv 2405.19715)
     policy        all others
 
-BiLD's fallback is a threshold on the largest probability, and its rollback a fixed distance from
-the LLM's distribution; here entropy and an audit by odds have these roles.
+BiLD's fallback is a threshold on the largest probability; here entropy may take its place. Its
+rollback is a fixed distance from the LLM's distribution; here an audit by odds has this role.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from itertools import product
 
 import numpy as np
 
 from citer.config.params import EvaluateParams
-from citer.decoding.policy import ENTROPY, ScoredBy, Scorer, always_slm, low_entropy
+from citer.decoding.policy import CERTAINTIES, ScoredBy, Scorer, always_slm
 from citer.evaluation.methods import ITERATIONS, Kind, Style
 from citer.evaluation.sweep import Line, Method
 from citer.models.router import Router
-from citer.rule import Rule, When
+from citer.rule import Drafter, Rule, When
 from citer.sections import CandidateName
 
-
-class Scored(NamedTuple):
-    """What a head learns, and what it reads: see `citer.training`."""
-
-    labels: str
-    input: str
-
-
-STATE, WIDE, NUMBERS = "the hidden state", "the hidden state, a wide head", "ten numbers"
-INPUTS = {"stand": WIDE, "narrow": STATE, "logistic": NUMBERS}  # of heads that learn preferences
-TARGETS = {  # of heads that are trained once
-    "agree": "agreement",
-    "contested_llm": "contested → LLM",
-    "contested_slm": "contested → SLM",
-    "co_llm": "Co-LLM's likelihood",
-}
-SCORERS = {name: Scored("preferences", own) for name, own in INPUTS.items()} | {
-    f"{name}{ending}": Scored(labels, own)
-    for name, labels in TARGETS.items()
-    for ending, own in (("", STATE), ("_logistic", NUMBERS))
-}
-
-PLAIN = {"stand": "router", "contested_llm": "citer_s", "co_llm": "co_llm", ENTROPY: "entropy"}
-RELAXED = {"stand": "audited", ENTROPY: "bild"}
+PLAIN = {"stand": "router", "contested_llm": "citer_s", "co_llm": "co_llm", "entropy": "entropy"}
+EXACT = {("every", "slm"): "speculative", ("every", "lookup"): "lookup"}
+RELAXED = {"stand": "audited", "entropy": "bild", "probability": "bild"}
 NAMES: Mapping[CandidateName, str] = {"citer": "router", "any": "policy"}  # others are equal
 # `Findings.numbered` replaces the look of those with the first iteration's.
 STYLES = {
@@ -65,6 +45,7 @@ STYLES = {
     "co_llm": Style(Kind.RIVAL, "#000000", "p"),
     "citer_s": Style(Kind.RIVAL, "#F0E442", "X"),
     "speculative": Style(Kind.EXACT, "#E69F00", "v"),
+    "lookup": Style(Kind.EXACT, "#E69F00", "<"),
 }
 Visits = Sequence[tuple[When, float]]
 
@@ -74,38 +55,59 @@ def scorers_of(router: Router) -> dict[str, Scorer]:
     return {name: ScoredBy(head) for name, head in router.heads.items()}
 
 
-UNTRAINED: dict[str, Scorer] = {"": always_slm, ENTROPY: low_entropy}
+UNTRAINED: dict[str, Scorer] = {"": always_slm, **CERTAINTIES}
 
 
 def method_of(rule: Rule) -> str:
     """Return the name of a candidate's method. The rule names its scorer."""
     if rule.exact:
-        return "speculative" if rule.visit == "every" else "exact"
+        return EXACT.get((rule.visit, rule.draft), "exact")
+    if rule.draft != "slm":
+        return "policy"
     return (RELAXED if rule.audit else PLAIN).get(rule.by, "policy")
 
 
 def candidates(
-    scorers: Mapping[str, Scorer], taus: Mapping[str, Sequence[float]], params: EvaluateParams
+    scorers: Mapping[str, Scorer],
+    taus: Mapping[str, Sequence[float]],
+    params: EvaluateParams,
+    drafters: Sequence[Drafter] = ("slm",),
+    cap: int = 0,
 ) -> list[Line]:
-    """Make the lines of all scorers for the methods that `params` lists.
+    """Make the lines of all scorers and drafters for the methods that `params` lists.
 
-    `taus` has the thresholds of each. The scorer without a name visits every γ tokens.
+    `taus` has the thresholds of each scorer. The scorer without a name visits every γ tokens. With
+    a `cap`, all rules have it.
     """
-    lines = [
-        _line(scorer, [Rule(*visit, audit, name) for visit in visits])
-        for name, scorer in scorers.items()
-        for audit in sorted({0.0, *params.audits, 1.0})
-        if (visits := _visits(name, taus.get(name, ()), audit, params))
-    ]
+    audits = sorted({0.0, *params.audits, 1.0})
+    rules = (
+        [Rule(*visit, audit, name, drafter, cap) for visit in visits]
+        for drafter, name, audit in product(drafters, scorers, audits)
+        if (visits := _visits(name, drafter, audit, taus, params))
+    )
+    lines = [_line(scorers[own[0].by], [r for r in own if _fits(r)]) for own in rules]
     wanted = {NAMES.get(name, name) for name in params.candidates}
     return [line for line in lines if line.method.name in wanted]
 
 
-def _visits(name: str, taus: Sequence[float], audit: float, params: EvaluateParams) -> Visits:
-    if not name:
-        return [("every", gamma) for gamma in params.gammas if audit]
-    risks = params.risks if audit else ()
-    return [*(("score", tau) for tau in taus), *(("risk", rho) for rho in risks)]
+def _visits(
+    name: str,
+    drafter: Drafter,
+    audit: float,
+    taus: Mapping[str, Sequence[float]],
+    params: EvaluateParams,
+) -> Visits:
+    if (drafter != "slm" and not audit) or (drafter == "lookup" and name):
+        return []
+    risky: Visits = [("risk", rho) for rho in params.risks if audit]
+    if name:
+        return [*(("score", tau) for tau in taus[name]), *risky]
+    every: Visits = [("every", gamma) for gamma in params.gammas if audit]
+    return [*every, *risky] if drafter == "lookup" else every
+
+
+def _fits(rule: Rule) -> bool:
+    return rule.visit != "every" or not rule.cap or rule.at <= rule.cap
 
 
 def _line(scorer: Scorer, rules: Sequence[Rule]) -> Line:

@@ -3,21 +3,31 @@
     n_slm (W_s + W_r) + n_llm W_l + KV read + KV written,    n forwards, W weight bytes
 
 The forwards of an answer follow from its visits, and do not depend on the batch. The SLM reads the
-prompt and every token but the last. It reads a position again if an audit rejected its token. At
-each visit, the LLM reads the tokens that it has not seen. A replay of all answers therefore gives
-the cost of a batch. The sequences of a forward share one reading of the weights.
+prompt and every token but the last. It reads a position again if an audit rejected its token. It
+runs no forward for a copied draft, which it reads when it drafts next. At each visit, the LLM reads
+the tokens that it has not seen. A replay of all answers therefore gives the cost of a batch. The
+sequences of a forward share one reading of the weights.
+
+A batch has a schedule. `plain` and `delayed` are the engine's (`llm_runs`). In `lockstep`, that of
+an inference server, all answers in flight take their next run of drafts, then one forward of the
+LLM serves all that need it.
 """
 
+import heapq
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from citer.decoding.answer import Visit, Work, llm_runs
 
 if TYPE_CHECKING:  # takes seconds to import
     from citer.models.pair import Pair
+
+Schedule = Literal["plain", "delayed", "lockstep"]
 
 
 class Trace(NamedTuple):
@@ -36,12 +46,14 @@ class Trace(NamedTuple):
         """Compute the trace of an answer with `tokens` tokens and these visits."""
         slm, llm, forwards, written = _Reader(), _Reader(), b"", 0
         for visit in visits:
-            slm.read(prompt_len + written, visit.drafted)
+            drafts = range(written, written + visit.drafted + len(visit.copied))
+            for position in (each for each in drafts if each not in visit.copied):
+                slm.read(prompt_len + position)
+                forwards += b"s" if position < visit.kept else b"d"
             llm.read(prompt_len + visit.seen)
             for reader in (slm, llm):
                 reader.held = min(reader.held, prompt_len + visit.kept)
-            stand = min(visit.drafted, visit.kept - written)
-            forwards += b"s" * stand + b"d" * (visit.drafted - stand) + b"l"
+            forwards += b"l"
             written = visit.kept + 1
         slm.read(prompt_len + written, tokens - written)
         forwards += b"s" * (tokens - written)
@@ -97,7 +109,7 @@ class Batch(NamedTuple):
 
     name: str
     slots: int
-    delayed: bool = False
+    schedule: Schedule = "plain"
 
     @property
     def column(self) -> str:
@@ -105,14 +117,15 @@ class Batch(NamedTuple):
         return f"cost_{self.name}"
 
     def __str__(self) -> str:
-        return f"batch {self.slots}, delayed" if self.delayed else f"batch {self.slots}"
+        how = "" if self.schedule == "plain" else f", {self.schedule}"
+        return f"batch {self.slots}{how}"
 
     def work(self, traces: Sequence[Trace]) -> tuple[Work, Work]:
         """Return the work of the SLM and of the LLM if `slots` answers are in flight at a time."""
-        return work_of(traces, self.slots, self.delayed)
+        return work_of(traces, self.slots, self.schedule)
 
 
-def work_of(traces: Sequence[Trace], slots: int, delayed: bool = False) -> tuple[Work, Work]:
+def work_of(traces: Sequence[Trace], slots: int, schedule: Schedule = "plain") -> tuple[Work, Work]:
     """Return the work of both models. Each forward runs one of them for all rows that need it."""
     slm, llm = Work(), Work()
     for trace in traces:
@@ -121,29 +134,49 @@ def work_of(traces: Sequence[Trace], slots: int, delayed: bool = False) -> tuple
             total.positions += own.positions
             total.kv_read += own.kv_read
     if slots > 1:
-        slm.forwards, llm.forwards = _forwards(traces, slots, delayed)
+        count = _in_lockstep if schedule == "lockstep" else partial(_forwards, schedule=schedule)
+        slm.forwards, llm.forwards = count(traces, slots)
     return slm, llm
 
 
-def batches(sizes: Iterable[int]) -> list[Batch]:
-    """Return batch 1 and `sizes` without delay, then those above 1 with the LLM delayed."""
+def batches(sizes: Iterable[int], schedules: Sequence[Schedule] = ("delayed",)) -> list[Batch]:
+    """Return batch 1 and `sizes`, plain, then those above 1 by each of the other schedules."""
     slots = sorted({1, *sizes})
     plain = [Batch(f"b{n}", n) for n in slots]
-    return plain + [Batch(f"b{n}_delayed", n, True) for n in slots if n > 1]
+    return plain + [Batch(f"b{n}_{how}", n, how) for how in schedules for n in slots if n > 1]
+
+
+# A run of drafts with the forward of the LLM that follows it, if one does.
+_STEP = re.compile(b"[SsDd]*[Ll]|[SsDd]+")
+
+
+def _in_lockstep(traces: Sequence[Trace], slots: int) -> tuple[int, int]:
+    """Count the forwards of the SLM and of the LLM. A free slot takes the next answer at once."""
+    free_from = [0] * slots  # the step, of each slot
+    longest, visits = defaultdict[int, int](int), set[int]()  # by step
+    for trace in traces:
+        steps = _STEP.findall(trace.forwards)
+        for place, step in enumerate(steps, first := free_from[0]):
+            drafts = step.rstrip(b"lL")
+            longest[place] = max(longest[place], len(drafts))
+            if drafts != step:
+                visits.add(place)
+        heapq.heapreplace(free_from, first + len(steps))
+    return sum(longest.values()), len(visits)
 
 
 # The SLM's forwards up to the next visit, or one forward of the LLM.
 _RUN = re.compile("[SsDd][sd]*|[Ll]")
 
 
-def _forwards(traces: Sequence[Trace], slots: int, delayed: bool) -> tuple[int, int]:
+def _forwards(traces: Sequence[Trace], slots: int, schedule: Schedule) -> tuple[int, int]:
     """Count the forwards of the SLM and of the LLM. Prefills have forwards of their own."""
     queue = (iter(_RUN.findall(trace.forwards.decode())) for trace in traces)
     replayed = _Replay()
     while True:
         replayed.go_on(islice(queue, slots - replayed.rows))
         visiting = len(replayed.visiting)
-        if llm_runs(visiting, replayed.rows - visiting, delayed):
+        if llm_runs(visiting, replayed.rows - visiting, schedule == "delayed"):
             replayed.visit()
         elif replayed.drafting:
             replayed.draft()

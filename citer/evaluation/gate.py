@@ -48,7 +48,7 @@ class Gate:
     `epsilon`: the largest share of the LLM's right answers that may be lost. `llm_floor`: the least
     share of test questions that the LLM must answer right. `margin`: the largest loss of accuracy
     against the champion, at confidence 1 - `delta`. `byte_margin`: the largest share of bytes that
-    it may move more. Bytes are compared at batch size `batch`; above 1 with the LLM delayed.
+    it may move more. Bytes are compared at batch size `batch`, under the best schedule.
     `conditions`: those of the challenger's study. If they say fidelity, this is in place of the
     accuracy, epsilon limits the answers that differ from the LLM's, and the floor does not apply.
     """
@@ -69,10 +69,12 @@ class Gate:
         *,
         certified: bool,
         champion_conditions: Conditions | None = None,
+        elsewhere: str = "",
     ) -> Decision:
         """Decide whether to promote the challenger, whose rule must be `certified` on validation.
 
-        A champion that does not keep the promise of this gate is none. The challenger is not
+        A champion that does not keep the promise of this gate, or was certified `elsewhere`, is no
+        bar. The challenger is not
         promoted if the two cannot be compared, or if anything measured is no number.
         """
         named = {"the challenger": challenger, "the champion": champion, "the LLM": llm_alone}
@@ -86,7 +88,7 @@ class Gate:
         if champion_conditions != self.conditions:
             measured = f"measured by {self.conditions}, the champion by {champion_conditions}"
             return Decision(False, UNCOMPARED.format(difference=measured))
-        if no_bar := self.no_bar(champion.bound):
+        if no_bar := elsewhere or self.no_bar(champion.bound):
             return self._first(challenger, llm_alone, f"the champion {no_bar}")
         if not in_common(challenger.graded, champion.graded):
             apart = "no test question in common with the champion's"
@@ -173,7 +175,7 @@ class Gate:
         elif self.batch > 1 and (one.batched is None or other.batched is None):
             why_not = "a version has no cost at this batch size"
         elif self.batch > 1 and one.batched and other.batched:
-            return one.batched / other.batched, f"at batch {self.batch}, the LLM delayed"
+            return one.batched / other.batched, f"at batch {self.batch}"
         common = in_common(one.graded, other.graded)
         bytes_of = (sum(each.graded[key].bytes for key in common) for each in (one, other))
         because = f" (not at batch {self.batch}: {why_not})" if why_not else ""

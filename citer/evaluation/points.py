@@ -155,12 +155,20 @@ def outcome_rows(run: "Run") -> Iterator[Row]:
 
 def rule_columns(rule: Rule) -> Row:
     """Return the rule's columns."""
-    return {"visit": rule.visit, "threshold": rule.at, "audit": rule.audit, "by": rule.by or None}
+    return {
+        "visit": rule.visit,
+        "threshold": rule.at,
+        "audit": rule.audit,
+        "by": rule.by or None,
+        "draft": None if rule.draft == "slm" else rule.draft,
+        "cap": rule.cap or None,
+    }
 
 
 def rule_of(row: Row) -> Rule:
-    """Read the `rule_columns` of a row."""
-    return Rule(row["visit"], row["threshold"], row["audit"], row["by"] or "")
+    """Read the `rule_columns` of a row. Those of an earlier citer have no `draft` and no `cap`."""
+    given = {name: row[name] for name in ("by", "draft", "cap") if row.get(name)}
+    return Rule(row["visit"], row["threshold"], row["audit"], **given)
 
 
 def point_rows(

@@ -14,6 +14,7 @@ from citer.config.params import DecodeParams, EvaluateParams, ServeParams
 from citer.data.problems import Problem
 from citer.data.references import judged
 from citer.decoding.engine import Engine
+from citer.decoding.lookup import copies
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Scorer, always_slm
 from citer.evaluation.bounds import enlist
 from citer.evaluation.bounds.bound import Alone, Lessons, Setting
@@ -22,20 +23,23 @@ from citer.evaluation.cost import Batch
 from citer.evaluation.evidence import compared
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import MODELS, Kind, Style
-from citer.evaluation.place import counted, schedules
+from citer.evaluation.place import cap, counted, schedules
 from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.sequence import worth_testing
-from citer.evaluation.sweep import Line, Method, Run, sweep
+from citer.evaluation.sweep import Line, Method, Run, request, sweep
 from citer.executors.base import Executor
 from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.models.sampling import Sampler
+from citer.progress import say
+from citer.rule import Drafter
 from citer.storage.tables import digest
 
 ALONE_LINES = tuple(
     Line(Method(name, always_slm, style=Style(Kind.ALONE, "#000000", "o")), [policy.rule])
     for name, policy in zip(MODELS, (SLM_ALONE, LLM_ALONE), strict=True)
 )
+COPIED = 0.1  # share of the LLM's tokens that a lookup must draft to be tried
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ class Study:
 
         They are worth it whatever the promise is. `fixed` has the LLM's own points.
         """
-        lines = candidates(scorers, self._taus(scorers), self.params)
+        given = scorers, self._taus(scorers), self.params
+        lines = candidates(*given, self._drafters, cap(self.serve))
         if not lines:
             return Findings(outcome_table([]), [])
         kept, runs = self._screened(lines)
@@ -116,6 +121,28 @@ class Study:
             name: quantiles(own.scores, self.params.fractions)
             for name, [own] in zip(scorers, self._sweep(self.holdout, alone), strict=True)
         }
+
+    @cached_property
+    def _drafters(self) -> list[Drafter]:
+        """All drafters if the LLM's held-out answers repeat earlier text, else the SLM alone.
+
+        vLLM has its own lookup.
+        """
+        if self.serve.engine == "vllm" or not self._gradable:
+            return ["slm"]
+        [llm] = self._alone_held_out
+        asked = [request(result.problem, self.pair, self._sampler) for result in llm.results]
+        copied = [
+            copies(own.prompt_ids, result.token_ids)
+            for own, result in zip(asked, llm.results, strict=True)
+        ]
+        share = sum(copied) / sum(len(result.token_ids) for result in llm.results)
+        pays = share >= COPIED
+        say(
+            f"lookup: copies {share:.1%} of the LLM's tokens on held-out questions; "
+            f"{'tried' if pays else f'not tried below {COPIED:.0%}'}"
+        )
+        return ["slm", "lookup", "both"] if pays else ["slm"]
 
     def _screened(self, lines: Sequence[Line]) -> tuple[list[Line], list[Run]]:
         """Keep the rules of each line that are worth a test, with their held-out runs."""
@@ -154,7 +181,7 @@ class Study:
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         names = dict.fromkeys(line.method.name for line in lines)
         rules = (f"{line.method.name} {rule}" for line in lines for rule in line.rules)
-        own = digest(*rules, *map(repr, problems))  # what they are graded against, too
+        own = digest(*rules, *map(repr, problems))  # held-out questions may get other answers
         folder = self.partial / "-".join([problems[0].split, *names, own[:7]])
         return sweep(self.executor, self._engine, problems, lines, folder, self._sampler)
 

@@ -90,6 +90,17 @@ class Deployed(BaseModel):
     delta: Share | None = None
 
 
+class Place(BaseModel):
+    """Where the deployed rule serves: see `serve` in params.yaml.
+
+    `delayed`: it is cheaper there if the LLM waits for half of the batch.
+    """
+
+    engine: Literal["citer", "vllm"] = "citer"
+    batch: int = 1
+    delayed: bool = True
+
+
 class Labels(BaseModel):
     """How the labels of a router were made: see `label.method`, and the glossary for `margin`.
 
@@ -117,6 +128,7 @@ class Card(BaseModel):
     prompts: PromptSettings = PromptSettings()  # earlier cards have none
     holdout_scores: Annotated[dict[Share, Share], AfterValidator(_ascending)] | None = None
     threshold: Deployed | None = None
+    serve: Place = Place()  # registration adds it
     labels: Labels | None = None  # earlier cards have none
 
 

@@ -11,7 +11,7 @@ CONTESTED = 0.1  # share of the reference tokens that `label` decides by two rol
 FIXED, ANEW = 100, 30  # rules that are worth a test, on the embedded pair: of `rivals`, of a router
 HELD_OUT = 3  # times as many rules are tried on the held-out questions
 AUDITED = 0.3  # share of the LLM's time that an answer of audited routing takes
-SHARED = 0.5  # share of the work that is left, since rules share the tokens before they differ
+SHARED = 0.1  # share of the work that is left, since rules share the tokens before they differ
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def _costs(profile: Profile) -> Table:
         table.add_column(head, justify="right")
     for batch in BATCHES:
         costs = (f"{profile.cost(fraction, batch):.2f}" for fraction in FRACTIONS)
-        name = f"{batch.slots} delayed" if batch.delayed else str(batch.slots)
+        name = f"{batch.slots} delayed" if batch.schedule == "delayed" else str(batch.slots)
         table.add_row(name, *costs, f"{profile.pays_to(batch):g}")
     return table
 

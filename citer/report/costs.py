@@ -89,7 +89,7 @@ def _costs(row: Row, batches: Sequence[Batch]) -> Iterator[Row]:
     for batch in batches:
         cost = row[batch.column]
         shade = mixed("var(--second)", SHADES[min(2, sizes.index(batch.slots))], "bg")
-        look = ("var(--bg)", "var(--second)") if batch.delayed else (shade, shade)
+        look = ("var(--bg)", "var(--second)") if batch.schedule == "delayed" else (shade, shade)
         tip = f"{label(row['method'])}\n{batch}: cost {cost:.3f}"
         yield own | {"cost": cost, "fill": look[0], "stroke": look[1], "tip": tip}
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from citer.evaluation.choice import Chosen, deployed
+from citer.evaluation.cost import batches
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import MODELS, Kind, Row
 from citer.report.worth import ACCURACY, COST
@@ -27,14 +28,14 @@ def headline(
     method = deployed(chosen)
     rows = {row["method"]: row for row in standings if row["task"] == "all"}
     slm, llm = (rows[model]["accuracy"] for model in MODELS)
-    names = (f"cost_b{n}" if n == 1 else f"cost_b{n}_delayed" for n in sorted({1, *sizes})[:SIZES])
+    columns = [own.column for own in batches(sizes) if own.slots == 1 or own.schedule == "delayed"]
     numbers = {
         "accuracy": rows[method]["accuracy"],
         "llm_accuracy": llm,
         "slm_accuracy": slm,
         "bound": chosen[method].bound,
         "llm_fraction": rows[method]["llm_fraction"],
-        **{name: rows[method][name] for name in names},
+        **{name: rows[method][name] for name in columns[:SIZES]},
         **_against_best(others),
     }
     return measure.keys({name: value for name, value in numbers.items() if value is not None})

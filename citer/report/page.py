@@ -107,7 +107,7 @@ def _headline(study: PageStudy) -> dict[str, Any]:
         "point": point,
         "llm": alone_of(study.points)[1],
         "batches": study.batches,
-        "delayed": any(batch.delayed for batch in study.batches),
+        "delayed": any(batch.schedule == "delayed" for batch in study.batches),
         "meanings": list(_meanings(styles(study.points), study.iteration)),
         "winners": {task: costs.winners(study.points, study.batches, task) for task in tasks},
     }

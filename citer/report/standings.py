@@ -15,7 +15,7 @@ from citer.evaluation.measure import GREEDY, Conditions, Measure
 from citer.evaluation.methods import MODELS, Kind, Row, label, styles
 from citer.evaluation.metrics import fraction_for
 from citer.evaluation.points import rule_columns
-from citer.rule import Rule
+from citer.rule import LLM, Rule
 
 OURS = (Kind.ROUTER, Kind.AUDITED, Kind.POLICY)
 SHARE = 0.95
@@ -23,7 +23,7 @@ AT_SHARE = "llm_fraction_for_95_percent"  # of the LLM's accuracy, or fidelity
 COSTS = {"cost_for_95_percent": 0.95, "cost_for_99_percent": 0.99}  # of the same
 IDENTITY = (
     *("kind", "colour", "marker"),
-    *("split", "method", "task", "visit", "threshold", "audit", "by", "questions"),
+    *("split", "method", "task", *rule_columns(LLM), "questions"),
     *("accuracy_low", "accuracy_high"),
 )
 FOREMOST = ("accuracy", "mean_share", "llm_fraction", "cost_b1", *COSTS)

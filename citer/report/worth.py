@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from citer.evaluation.candidates import SCORERS
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import MODELS, Kind, Row, Style, label
 from citer.evaluation.metrics import CONFIDENCE
 from citer.evaluation.paired import RESAMPLES, Frontier, interval, resamples
 from citer.evaluation.points import rule_columns, rule_of
+from citer.evaluation.scorers import SCORERS
 from citer.rule import LLM, Rule
 
 COST, ACCURACY = "cost_at_equal_accuracy", "accuracy_at_equal_cost"
@@ -72,7 +72,7 @@ def parts(rule: Rule) -> list[Other]:
                 found[f"{other.labels} in place of {own.labels}"] = _with(name, accepts)
             elif other.labels == own.labels and other.input != own.input:
                 found[f"{other.input} in place of {own.input}"] = _with(name, accepts)
-        found["entropy alone"] = _with("entropy", accepts)
+        found["certainty alone"] = _by_certainty(accepts)
     return [Other(name, PART, has) for name, has in found.items()]
 
 
@@ -80,6 +80,11 @@ def _acceptance(rule: Rule) -> str:
     if not rule.asks_slm:
         return "alone"
     return "audit 1" if rule.exact else "audit β" if rule.audit else "no audit"
+
+
+def _by_certainty(acceptance: str) -> Has:
+    entropy, probability = (_with(by, acceptance) for by in ("entropy", "probability"))
+    return lambda method, rule: entropy(method, rule) or probability(method, rule)
 
 
 def _with(by: str, acceptance: str) -> Has:

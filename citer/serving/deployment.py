@@ -15,6 +15,8 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, routed
 from citer.errors import InputError
 from citer.models.bundle import (
+    Card,
+    Place,
     check_identity,
     folder_identity,
     read_bundle,
@@ -27,7 +29,7 @@ from citer.models.room import check_characters, check_fits
 from citer.models.router import Router
 from citer.models.sampling import ALL_GREEDY, Sampler, Sampling
 from citer.models.served import PATIENCE, llm_folder
-from citer.progress import Advance
+from citer.progress import Advance, warn
 from citer.rule import Rule
 
 REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
@@ -65,6 +67,7 @@ class Deployment:
     rule: Rule
     slots: int
     max_new_tokens: int
+    delayed: bool = True  # the LLM waits for half of the requests
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
@@ -125,7 +128,7 @@ class Deployment:
     @cached_property
     def engine(self) -> Engine:
         """The engine keeps its caches, and on a GPU its graphs, from call to call."""
-        return Engine(self.pair, self.slots, self.max_new_tokens, delayed=True)
+        return Engine(self.pair, self.slots, self.max_new_tokens, self.delayed)
 
 
 def deploy(
@@ -146,8 +149,12 @@ def deploy(
     router, card = read_bundle(bundle)
     check_identity(card, folder_identity(folders, params.dtype), bundle)
     routed(router, rule)
+    place = stored_place(bundle)
+    if place.engine != "citer":
+        warn(f"{bundle}: its rule was chosen for {place.engine}, and may not be the cheapest here")
     pair = load_pair(folders, params, loaded)
-    return Deployment(pair, router.to(pair.slm.device), rule, slots, max_new_tokens)
+    on_device = router.to(pair.slm.device)
+    return Deployment(pair, on_device, rule, slots, max_new_tokens, place.delayed)
 
 
 def served_pair(
@@ -166,6 +173,11 @@ def served_pair(
     return PairFolder(
         own if own.is_dir() else slm, llm_folder(llm, llm_url, prompts, patience), prompts
     )
+
+
+def stored_place(bundle: Path) -> Place:
+    """Return the place for which registration stored the rule."""
+    return Card.model_validate(read_card(bundle)).serve
 
 
 def stored_rule(bundle: Path) -> Rule:

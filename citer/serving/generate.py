@@ -124,8 +124,8 @@ def line(reply: Reply, decode: Decode) -> dict[str, Any]:
         "failure": grade and grade.failure,
         **reply.fields,
         "written": [
-            {"text": decode([token]), "by": "llm" if by_llm else "slm"}
-            for token, by_llm in zip(answer.token_ids, answer.by_llm, strict=True)
+            {"text": decode([token]), "by": writer}
+            for token, writer in zip(answer.token_ids, answer.writers, strict=True)
         ],
     }
 

@@ -19,6 +19,7 @@ from copy import deepcopy
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import import_module
+from itertools import count, islice
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -249,7 +250,8 @@ def audited_positions(visits: Sequence[Visit]) -> Iterator[int]:
     """
     pending_from = 0
     for visit in visits:
-        yield from range(pending_from, pending_from + visit.audited)
+        slms = (n for n in count(pending_from) if n not in visit.copied)
+        yield from islice(slms, visit.audited)
         pending_from = visit.kept + 1
 
 

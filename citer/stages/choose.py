@@ -1,18 +1,26 @@
 """Choose the rules of router k from its answers, and write its report. Nothing is decoded."""
 
 from dataclasses import asdict
+from typing import Any
 
 from citer.config.params import Params
 from citer.evaluation.choice import deployed
 from citer.evaluation.evidence import HELD_OUT, choose_rules, too_few
 from citer.evaluation.measure import Conditions
 from citer.evaluation.place import counted, schedules
-from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
+from citer.evaluation.points import (
+    RIVALS_STAMP,
+    ROUTER_STAMP,
+    Findings,
+    read_findings,
+    write_findings,
+)
 from citer.evaluation.sequence import explained
 from citer.progress import say
 from citer.report.charts import png
 from citer.report.frontier import picture
-from citer.report.standings import metrics, promise, standings
+from citer.report.standings import chosen_point, metrics, promise, standings
+from citer.rule import Rule
 from citer.stages import paths
 from citer.storage.tables import replacing, table_metadata, write_json
 
@@ -38,7 +46,7 @@ def run(params: Params, iteration: int) -> None:
         write_json(aside / "threshold.json", asdict(rules[method]))
         write_json(aside / "path.json", explained(steps, *promised))
         write_json(aside / "metrics.json", metrics(standings(points, rules), rules, measure))
-        write_json(aside / paths.DEPLOYED, {"method": method, "rule": str(rules[method].rule)})
+        write_json(aside / paths.DEPLOYED, _deployed(found, method, rules[method].rule, params))
         (aside / "frontier.png").write_bytes(png(picture(points, rules, measure)))
     promises = (promise(name, rule, measure) for name, rule in rules.items())
     for line in (*promises, *map(str, kept.failures)):
@@ -46,3 +54,12 @@ def run(params: Params, iteration: int) -> None:
     llm_right = (row["correct"] for row in rivals.llm_alone("validation").values())
     if few := too_few(llm_right, measure, *promised):
         say(few, style="yellow")
+
+
+def _deployed(found: Findings, method: str, rule: Rule, params: Params) -> dict[str, Any]:
+    """Return the deployed rule, and where it serves (`citer.models.bundle.Place`)."""
+    point = chosen_point(found.on_test, method, rule)
+    best = min(schedules(params.serve), key=lambda batch: point[batch.column])
+    place = params.serve.model_dump(include={"engine", "batch"})
+    place["delayed"] = best.schedule == "delayed" or params.serve.batch == 1
+    return {"method": method, "rule": str(rule), "serve": place}

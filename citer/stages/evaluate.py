@@ -2,6 +2,7 @@
 
 from citer.config.params import Params
 from citer.evaluation.candidates import scorers_of
+from citer.evaluation.place import counted
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.models.bundle import check_identity, read_bundle
 from citer.models.device import announce
@@ -23,11 +24,12 @@ def run(params: Params, iteration: int) -> None:
     common, _ = read_bundle(paths.COMMON)
     asked = Asked.read(params)
     check_identity(card, asked.identity, origin)
+    batches = counted(params.evaluate, params.serve)
+    rivals = read_findings(paths.RIVALS, batches, asked.stamp | RIVALS_STAMP)
     study = asked.study("evaluate", params, origin, iteration=iteration)
-    rivals = read_findings(paths.RIVALS, study.batches, asked.stamp | RIVALS_STAMP)
     own = Router({name: head for name, head in router.heads.items() if name not in common.heads})
     findings = study.candidates(scorers_of(own.to(study.pair.slm.device)), rivals)
     with replacing(paths.answers(iteration)) as aside:
         aside.mkdir()
-        write_findings(aside, findings, study.batches, asked.stamp | ROUTER_STAMP)
+        write_findings(aside, findings, batches, asked.stamp | ROUTER_STAMP)
     remove(study.partial)

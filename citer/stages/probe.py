@@ -12,10 +12,12 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
 from citer.errors import InputError
 from citer.evaluation.methods import label
+from citer.evaluation.sweep import request
 from citer.models.device import announce
 from citer.models.folder import PairFolder
-from citer.models.pair import load_pair
+from citer.models.pair import Pair, load_pair
 from citer.models.room import check_examples, check_longest, check_room
+from citer.pairs.exact import COLUMNS, best, certain, priced, read_by_slm, seconds, table
 from citer.pairs.forecast import Workload, in_words
 from citer.pairs.hints import reason_to_stop, warnings
 from citer.pairs.probe import (
@@ -35,6 +37,7 @@ from citer.storage.schema import PROBED, SPLITS
 from citer.storage.tables import remove, write_json, write_table
 
 Splits = Mapping[str, Sequence[Problem]]
+TIMED = 3  # questions that are answered one by one
 ALONE = {"slm": SLM_ALONE, "llm": LLM_ALONE}
 
 
@@ -59,6 +62,7 @@ def run(params: Params) -> None:
     say(overview(slm.replies, llm.replies))
     say(examples(llm.replies))
     say(speed(slm.pace, llm.pace, engine.slots))
+    _show_exact(pair, engine, llm.replies)
     minutes = _forecast(splits, slm, llm, params)
     say(f"later stages, a rough forecast: {in_words(minutes)}")
     _check(slm.replies, llm.replies, params)
@@ -111,6 +115,22 @@ def _check(slm: Sequence[Reply], llm: Sequence[Reply], params: Params) -> None:
 def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
     with progress(f"{label(model)} on validation", len(chosen), "answers") as advance:
         return ask(engine, chosen, ALONE[model], advance)
+
+
+def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply]) -> None:
+    """Show what the LLM's own text costs without any training, and how to serve it now."""
+    answers = read_by_slm(pair, replies)
+    found, tokens = priced(pair, answers), [each for answer in answers for each in answer.agrees]
+    say(f"the SLM's choice is the LLM's token at {fmean(tokens):.1%} of {len(tokens):,} positions")
+    say(table(found))
+    rule = best(found, COLUMNS[0]).rule
+    assert rule, "the oracle is no rule"
+    asked = [request(reply.problem, pair) for reply in replies[:TIMED]]
+    routed, alone = (seconds(engine, asked, each) for each in (certain(rule), LLM_ALONE))
+    say(
+        f"`{rule:.4g}`: {routed / alone:.2f} of the LLM's seconds ({len(asked)} answers, one by "
+        f'one); serve it now: citer serve --rule "{rule:.4g}"'
+    )
 
 
 def _forecast(splits: Splits, slm: Asked, llm: Asked, params: Params) -> dict[str, float]:

@@ -8,6 +8,7 @@ not become stale with these heads.
 from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.data.tokens import read_features, read_identity, read_tokens
+from citer.labelling.targets import targets
 from citer.models.bundle import write_bundle
 from citer.models.device import announce, resolve_device
 from citer.models.router import Head, Router
@@ -15,7 +16,6 @@ from citer.stages import paths
 from citer.stages.folders import finetuned_slm
 from citer.storage.tables import digest, replacing, write_json
 from citer.training.router import NARROW, Trained, train_head, train_logistic
-from citer.training.targets import targets
 
 
 def run(params: Params) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 VERSION = 2
 TOP_LOGPROBS = 8
+ADDED = ("draft", "cap")  # columns that tables of an earlier citer lack
 
 SPLITS = ("sft", "preference", "validation", "test")
 CASES = ("slm_right", "llm_right", "same_wrong", "contested")
@@ -127,8 +128,10 @@ HOLDOUT = pa.schema(
 _RULE = [
     _required("visit", pa.string()),  # see `citer.rule`
     _required("threshold", pa.float64()),  # τ, ρ or γ
-    _required("audit", pa.float64()),  # β, θ, κ or k; 0: no audit
-    pa.field("by", pa.string()),  # the acceptance rule; null: audit
+    _required("audit", pa.float64()),  # β; 0: no audit
+    pa.field("by", pa.string()),  # the scorer; null: the rule names none
+    pa.field("draft", pa.string()),  # "lookup" or "both"; null: the SLM
+    pa.field("cap", pa.int32()),  # K; null: none
 ]
 
 OUTCOME = pa.schema(

@@ -83,4 +83,4 @@ class CountingWorker:
 
 def plain(visits: list[Visit]) -> list[Any]:
     """Return visits as lists, which vLLM sends from its worker to the API."""
-    return [[*visit[:-1], [list(each) for each in visit.disagreements]] for visit in visits]
+    return [[*visit[:4], [list(each) for each in visit.disagreements]] for visit in visits]

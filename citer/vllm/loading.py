@@ -24,6 +24,7 @@ from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_model, make_pair
 from citer.models.router import Router
 from citer.models.size import ModelSize
+from citer.progress import warn
 from citer.rule import Rule
 from citer.sections import LocalPath, Section, complaint
 from citer.serving.deployment import served_pair, stored_rule
@@ -74,31 +75,46 @@ def parsed(section: type[AnySection], content: Any, place: str) -> AnySection:
 
 @dataclass(frozen=True)
 class Served:
-    """What requests may ask of a server: its router's heads, and its rule if they ask for none."""
+    """What requests may ask of a server, and its rule if they ask for none.
+
+    heads: the router's
+    drafts: the most before a visit
+    """
 
     rule: Rule
     heads: Collection[str]
+    drafts: int
 
     def asked(self, content: Any) -> Rule:
         """Return the rule of a request whose field `citer` has this content, or None.
 
-        Raises InputError for an unknown key, a rule that is not valid, or one whose head the
-        router lacks.
+        Raises InputError for an unknown key, a rule that is not valid, one whose head the router
+        lacks, or one that needs another drafter or more drafts.
         """
         rule = self.rule if content is None else parsed(Asked, content, "citer").rule
+        if rule.draft != "slm":
+            raise InputError(f"rule `{rule}`: expected no `from`, since vLLM has its own `ngram`")
+        if rule.cap > self.drafts:
+            most = f"expected at most num_speculative_tokens, {self.drafts}"
+            raise InputError(f"rule `{rule}`: cap {rule.cap}, {most}")
         if rule.asks_slm:
             head_name(self.heads, rule)
         return rule
 
 
 class Engine(NamedTuple):
-    """What vLLM serves. `changes`: settings by which it is not the model in the folder `llm`."""
+    """What vLLM serves.
+
+    changes: settings by which it is not the model in the folder `llm`
+    drafts: num_speculative_tokens
+    """
 
     llm: str
     tokenizer: str
     dtype: str
     device: str
     changes: tuple[str, ...]
+    drafts: int
 
 
 def engine_of(config: Any) -> Engine:
@@ -110,7 +126,8 @@ def engine_of(config: Any) -> Engine:
         changes.append("--enable-lora")
     dtype = str(model.dtype).removeprefix("torch.")
     device = config.device_config.device_type
-    return Engine(model.model, model.tokenizer, dtype, device, tuple(changes))
+    drafts = config.speculative_config.num_speculative_tokens if config.speculative_config else 0
+    return Engine(model.model, model.tokenizer, dtype, device, tuple(changes), drafts)
 
 
 def read_settings(additional_config: dict[str, Any]) -> Settings:
@@ -121,11 +138,11 @@ def read_settings(additional_config: dict[str, Any]) -> Settings:
     return parsed(Settings, additional_config[KEY], f"--additional-config: {KEY}")
 
 
-def read_served(settings: Settings) -> Served:
+def read_served(settings: Settings, drafts: int) -> Served:
     """Read the router, and the rule of requests that have none. Raises InputError."""
     folder = Path(settings.router)
     router, _ = read_bundle(folder)
-    served = Served(settings.rule or stored_rule(folder), tuple(router.heads))
+    served = Served(settings.rule or stored_rule(folder), tuple(router.heads), drafts)
     served.asked(None)
     return served
 
@@ -192,7 +209,9 @@ def prepare(
     folders = {"router": router, "slm": settings.slm, "log": settings.log}
     absolute = {name: str(Path(path).absolute()) for name, path in folders.items() if path}
     local = settings.model_copy(update=absolute)
-    served = read_served(local)
+    served = read_served(local, engine.drafts)
+    if not settings.rule and not served.rule.exact and not served.rule.cap:
+        warn(f"rule `{served.rule}`: it has no cap, so its promise does not hold inside vLLM")
     if not known:
         check_pair(local, engine)
     os.environ[CHECKED] = json.dumps({settings.router: local.router})

@@ -38,10 +38,10 @@ class RoutedProposer(Hooked):
         """Raises InputError if vLLM, the LLM, the router or a setting is not as expected."""
         hook()
         settings = read_settings(vllm_config.additional_config)
-        self._served = read_served(settings)
         self._asked = lru_cache(maxsize=KEPT)(self._parsed)
         slots: int = vllm_config.scheduler_config.max_num_seqs
         self._cap: int = vllm_config.speculative_config.num_speculative_tokens
+        self._served = read_served(settings, self._cap)
         self._longest: int = vllm_config.model_config.max_model_len
         self.counts = Counts(KEPT + slots)
         self._last: dict[str, Drafted] = {}  # of the step before

@@ -12,18 +12,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from mlflow.entities import Run
 
-from citer.config.params import Params
+from citer.config.params import Params, ServeParams
 from citer.errors import InputError
 from citer.evaluation.choice import upper_bound
 from citer.evaluation.difference import Graded, GradedAnswers
 from citer.evaluation.gate import Answered, Decision, Gate
 from citer.evaluation.measure import Conditions
-from citer.evaluation.points import rule_of
+from citer.evaluation.place import cap, schedules
+from citer.evaluation.points import rule_columns, rule_of
 from citer.rule import LLM, Rule
 from citer.storage.schema import OUTCOME
 from citer.storage.tables import read_table
 
-PLACE = ["split", "method", "visit", "threshold", "audit", "by"]
+PLACE = ["split", "method", *rule_columns(LLM)]
 COLUMNS = [*PLACE, "problem_id", "correct", "bytes"]
 
 
@@ -48,40 +49,49 @@ class Candidate(NamedTuple):
     def of(cls, router: Run) -> Self:
         return cls(router.info.run_id, Conditions.stored(router.data.tags))
 
-    def answered(self, method: Method, batch: int, bound: float = 0.0) -> Answered:
+    def answered(self, method: Method, serve: ServeParams, bound: float = 0.0) -> Answered:
         """Read the answers of a method, with their bytes at a batch size above 1."""
-        batched = batched_bytes(self.run_id, method, batch) if batch > 1 else None
+        batched = batched_bytes(self.run_id, method, serve) if serve.batch > 1 else None
         return Answered(graded(self.run_id, method), batched, bound)
 
-    def routed(self, batch: int, delta: float) -> Answered:
+    def routed(self, serve: ServeParams, delta: float) -> Answered:
         """Read the answers by the deployed rule.
 
         The rule's certificate is read for confidence 1 - `delta`, whatever it was chosen at.
         """
         bound = risk_bound(threshold(self.run_id), delta)
-        return self.answered(deployed(self.run_id), batch, bound)
+        return self.answered(deployed(self.run_id), serve, bound)
 
 
 def judge(challenger: Candidate, champion: Candidate | None, params: Params) -> Decision:
     """Decide whether the challenger replaces the champion, if there is one."""
     settings, register = params.evaluate, params.register_
-    batch, delta = params.serve.batch, settings.delta
+    serve, delta = params.serve, settings.delta
     gate = Gate(
         margin=register.margin,
         byte_margin=register.byte_margin,
-        batch=batch,
+        batch=serve.batch,
         delta=delta,
         epsilon=settings.epsilon,
         llm_floor=settings.llm_floor,
         conditions=challenger.conditions,
     )
     return gate.decide(
-        challenger.routed(batch, delta),
-        champion.routed(batch, delta) if champion else None,
-        challenger.answered(ALONE, batch),
+        challenger.routed(serve, delta),
+        champion.routed(serve, delta) if champion else None,
+        challenger.answered(ALONE, serve),
         certified=threshold(challenger.run_id)["certified"],
         champion_conditions=champion.conditions if champion else None,
+        elsewhere=elsewhere(champion, serve) if champion else "",
     )
+
+
+def elsewhere(version: Candidate, serve: ServeParams) -> str:
+    """Say that a version's rule is that of another place than `serve`; empty if it is not."""
+    rule = Rule(**threshold(version.run_id)["rule"])
+    if not rule.asks_slm or rule.cap == cap(serve):
+        return ""
+    return f"was certified for another place (its rule: `{rule:.4g}`) and is no bar"
 
 
 def risk_bound(deployed: Mapping[str, Any], delta: float) -> float:
@@ -128,17 +138,18 @@ def graded(run_id: str, method: Method) -> GradedAnswers:
     return {row["problem_id"]: Graded(row["correct"], row["bytes"]) for row in asked}
 
 
-def batched_bytes(run_id: str, method: Method, batch: int) -> float | None:
-    """Read a method's bytes per answer at a batch size above 1, with the LLM delayed.
+def batched_bytes(run_id: str, method: Method, serve: ServeParams) -> float | None:
+    """Read a method's bytes per answer where it serves, under the best schedule of its batches.
 
     Returns None if they were not counted.
     """
-    name = f"bytes_per_answer_b{batch}_delayed"
     with _artifact(run_id, f"{method.folder}/points.parquet") as file:
         own = (pc.field("task") == "all") & (pc.field("method") == method.name)
         own &= pc.field("split") == "test"
         rows = pq.read_table(file, filters=own).to_pylist()
-    return next((row.get(name) for row in rows if rule_of(row) == method.rule), None)
+    row: dict[str, Any] = next((row for row in rows if rule_of(row) == method.rule), {})
+    counted = (row.get(f"bytes_per_answer_{batch.name}") for batch in schedules(serve))
+    return min((moved for moved in counted if moved is not None), default=None)
 
 
 def questions(run_id: str, split: str) -> set[str]:

@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from mlflow.entities import Run
 from mlflow.entities.model_registry import ModelVersion
 
+from citer.config.params import ServeParams
 from citer.evaluation.measure import MEASURES, Conditions
 from citer.evaluation.metrics import share_interval
+from citer.evaluation.place import schedules
+from citer.evaluation.scorers import SCORERS
+from citer.rule import Rule
 from citer.stages.paths import PAGE
 from flows.tracking.answers import routed, threshold
 from flows.tracking.database import without_password
@@ -21,23 +25,33 @@ from flows.tracking.uses import report
 TRAINING = "?workflowType=machine_learning"
 
 
-def tags_of(router: Run, batch: int) -> dict[str, str]:
+def tags_of(router: Run, serve: ServeParams) -> dict[str, str]:
     """Choose the tags of a version: few, because MLflow's list of versions shows all of them.
 
-    The gate compares costs at `batch`; that cost becomes a tag.
+    The gate compares costs where the version will `serve`; that cost becomes a tag.
     """
     assert router.inputs
     tags, numbers = router.data.tags, section(router.data.metrics, "all")
-    cost = "cost_b1" if batch == 1 else f"cost_b{batch}_delayed"
-    listed = (name for name in (*MEASURES, cost, "llm_fraction") if name in numbers)
+    costs = [batch.column for batch in schedules(serve) if batch.column in numbers]
+    best = min(costs, key=numbers.__getitem__, default="")
+    listed = (name for name in (*MEASURES, best, "llm_fraction") if name in numbers)
     roles = {each.tags[0].value: each.dataset.digest for each in router.inputs.dataset_inputs}
     return {
         "rule": tags["rule"],
+        **scored(tags),
         **{name: f"{numbers[name]:.6g}" for name in listed},
         "certified": str(threshold(router.info.run_id)["certified"]).lower(),
         "data": roles["training"][:7],
         "commit": tags["git_sha"][:7] + (" (dirty)" if tags["git_dirty"] == "true" else ""),
     }
+
+
+def scored(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return what the head of the deployed rule learnt and reads; empty if it has no head."""
+    if not (own := SCORERS.get(Rule.parse(tags["rule"]).by)):
+        return {}
+    outcome = f" ({tags['outcome']})" if own.labels == "preferences" and "outcome" in tags else ""
+    return {"scorer": f"{own.labels}{outcome}, {own.input}"}
 
 
 def facts(router: Run) -> dict[str, str]:
@@ -48,10 +62,10 @@ def facts(router: Run) -> dict[str, str]:
     batches = sorted(int(size) for size in re.findall(r"cost_b(\d+)\b", " ".join(texts)))
     right = [answer.correct for answer in routed(router.info.run_id).values()]
     low, high = share_interval(sum(right), len(right))  # Wilson's at 95 %
-    measure, listed = conditions.measure.name, tags_of(router, 1)
+    measure, listed = conditions.measure.name, tags_of(router, ServeParams())
     values = {
         "rule": listed["rule"],
-        "heads": tags.get("heads"),
+        **scored(tags),
         "certified": listed["certified"],
         "measure": conditions.measured,
         "sampling": conditions.sampling,
@@ -62,7 +76,6 @@ def facts(router: Run) -> dict[str, str]:
         "tokens per answer": texts.get("tokens_per_answer"),
         "iteration": tags["iteration"],
         "references": tags.get("references"),
-        "outcome of labels": tags.get("outcome"),
         "margin of labels, nats": tags.get("margin"),
         "preferences, md5": listed["data"],
         "git": listed["commit"],

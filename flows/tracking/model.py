@@ -92,7 +92,11 @@ def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
     That is the SLM's URI, and from `report` the chosen rule and the agreement that audits found.
     """
     shutil.copytree(router, bundle, ignore=UNSERVED)
-    card = read_json(bundle / "router.json") | {"threshold": read_json(report / "threshold.json")}
+    own = {
+        "threshold": read_json(report / "threshold.json"),
+        "serve": read_json(report / paths.DEPLOYED)["serve"],
+    }
+    card = read_json(bundle / "router.json") | own
     card["slm"]["kept"] = slm
     method = deployed_method(read_json(report / "chosen.json"), card["threshold"])
     columns = [*PLACE, "audited", "disagreed"]

@@ -230,7 +230,7 @@ def _new_version(store: Store, router: Run, params: Params) -> ModelVersion:
         source=f"models:/{model_id}",
         run_id=router.info.run_id,
         model_id=model_id,
-        tags=describe.tags_of(router, params.serve.batch),
+        tags=describe.tags_of(router, params.serve),
         description=describe.description(router),
     )
 

@@ -15,6 +15,15 @@ from tests.noise import noisy
 Scorer = Callable[[StepView], torch.Tensor]
 
 
+def copied(ids: list[int]) -> tuple[int, float] | None:
+    """Return what followed the longest ending of 2 to 8 tokens where it last stood before."""
+    for n in range(8, 1, -1):
+        for end in range(len(ids) - 1, n - 1, -1):
+            if ids[end - n : end] == ids[-n:]:
+                return ids[end], n / (n + 1)
+    return None
+
+
 def next_hidden(model: LanguageModel, ids: list[int]) -> torch.Tensor:
     return model.last_hidden(input_ids=torch.tensor([ids]), use_cache=False)[:, -1]
 
@@ -66,6 +75,7 @@ class Uncached:
         self.by_llm: list[bool] = []
         self.pending: list[float] = []  # scores
         self.drafted = 0  # since the last visit
+        self.copied: list[int] = []  # the same
         self.undone = 0  # tokens of the SLM that were rolled back
         self.visits: list[Visit] = []
         self.slm, self.llm = Reader(), Reader()
@@ -76,23 +86,31 @@ class Uncached:
 
     def run(self) -> "Uncached":
         rule = self.policy.rule
+        if rule.cap:
+            self.visit()
         while not self.ended():
             if not rule.asks_slm:
                 self.visit()
                 continue
-            token, score = self.draft()
+            if not (draft := self.draft()):
+                self.visit()
+                continue
+            token, score = draft
             if rule.visit == "score" and score < rule.at:
                 self.visit()
                 continue
             self.write(token, by_llm=False)
             self.pending.append(score)
             audited = rule.audit > 0 or not self.ended()
-            if (rule.exact and self.ended()) or (audited and self.calls()):
+            always = (rule.exact or rule.cap or rule.draft != "slm") and self.ended()
+            if always or (audited and self.calls()):
                 self.visit()
         return self
 
     def calls(self) -> bool:
         rule = self.policy.rule
+        if rule.cap and len(self.pending) >= rule.cap:
+            return True
         if rule.visit == "risk":
             return prod(self.pending) < rule.at
         return rule.visit == "every" and len(self.pending) >= rule.at
@@ -105,7 +123,12 @@ class Uncached:
         stopped = any(stop in text for stop in self.pair.prompts.stop)
         return stopped or self.ids[-1] in self.pair.eos_ids
 
-    def draft(self) -> tuple[int, float]:
+    def draft(self) -> tuple[int, float] | None:
+        if self.policy.rule.draft != "slm" and (found := copied(self.ids)):
+            self.copied.append(len(self.written))
+            return found
+        if self.policy.rule.draft == "lookup":
+            return None
         self.slm.read(self.ids)
         self.drafted += 1
         hidden, logits = next_hidden(self.pair.slm, self.ids), self.next_logits(self.pair.slm)
@@ -123,28 +146,41 @@ class Uncached:
         self.llm.read(self.ids[: self.begin + seen])
         audited, disagreements = self.audit() if self.policy.rule.audit else (0, [])
         self.visits.append(
-            Visit(self.drafted, seen, len(self.written), audited, tuple(disagreements))
+            Visit(
+                self.drafted,
+                seen,
+                len(self.written),
+                audited,
+                tuple(disagreements),
+                tuple(self.copied),
+            )
         )
-        self.pending, self.drafted = [], 0
+        self.pending, self.drafted, self.copied = [], 0, []
         if not self.ended():
             self.write(int(self.next_logits(self.pair.llm).argmax()), by_llm=True)
 
     def audit(self) -> tuple[int, list[Disagreement]]:
-        """Return the number of audited tokens, and those that are not the LLM's choice."""
-        disagreements = []
+        """Return the number of audited tokens, and those that are not the LLM's choice.
+
+        Both of the SLM's tokens only.
+        """
+        disagreements, audited = [], 0
         places = range(len(self.ids) - len(self.pending), len(self.ids))
         for place in places:
             chance = self.next_logits(self.pair.llm, place).softmax(-1)
             best, token = int(chance.argmax()), self.ids[place]
+            by_slm = place - self.begin not in self.copied
+            audited += by_slm
             if token == best:
                 continue
             odds = float(chance[token] / chance[best])
-            disagreements.append(Disagreement(place - self.begin, token, best, odds))
+            if by_slm:
+                disagreements.append(Disagreement(place - self.begin, token, best, odds))
             if odds < self.policy.rule.audit or self.policy.rule.exact:
                 self.undone += len(self.ids) - place
                 del self.ids[place:], self.by_llm[place - self.begin :]
-                return place + 1 - places.start, disagreements
-        return len(places), disagreements
+                return audited, disagreements
+        return audited, disagreements
 
     def write(self, token: int, by_llm: bool) -> None:
         self.ids.append(token)

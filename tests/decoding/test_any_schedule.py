@@ -22,14 +22,23 @@ from tests.graphs import uncaptured
 from tests.noise import SAMPLINGS
 
 BETAS = st.sampled_from([0.0, 0.3, 0.9, 1.0])
-RULES = st.one_of(
-    st.builds(Rule, st.just("score"), st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0]), BETAS),
-    st.builds(Rule, st.just("risk"), st.sampled_from([0.05, 0.2, 0.7, 1.0]), BETAS),
-    st.builds(Rule, st.just("every"), st.sampled_from([1, 2, 3, 8]), BETAS),
+VISITS = st.one_of(
+    st.tuples(st.just("score"), st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0])),
+    st.tuples(st.just("risk"), st.sampled_from([0.05, 0.2, 0.7, 1.0])),
+    st.tuples(st.just("every"), st.sampled_from([1, 2, 3, 8])),
+)
+DRAFTERS = st.sampled_from(["slm", "slm", "lookup", "both"])
+CAPS = st.sampled_from([0, 0, 1, 3])
+RULES = st.builds(
+    lambda visit, audit, draft, cap: Rule(*visit, audit, "", draft if audit else "slm", cap),
+    VISITS,
+    BETAS,
+    DRAFTERS,
+    CAPS,
 )
 SCORERS = st.sampled_from([scheduled(salt, levels=10) for salt in range(5)])  # some equal τ
 POLICIES = st.builds(Policy, SCORERS, RULES)
-TOKENS = st.integers(0, 256)
+TOKENS, FEW = st.integers(0, 256), st.integers(40, 41)  # few: the prompt repeats itself
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ def family(prompt: list[int], reference: list[int], cuts: list[int], share: bool
 
 FAMILIES = st.builds(
     family,
-    prompt=st.lists(TOKENS, min_size=1, max_size=12),
+    prompt=st.lists(TOKENS, min_size=1, max_size=12) | st.lists(FEW, min_size=1, max_size=20),
     reference=st.lists(TOKENS, min_size=1, max_size=6),
     cuts=st.lists(st.integers(0, 12), min_size=1, max_size=3, unique=True),
     share=st.booleans(),
@@ -109,9 +118,12 @@ def pair_of(pair: Pair, kin: Pair, case: Case) -> Pair:
 @settings(max_examples=60)
 @given(case=cases())
 def test_any_schedule_in_any_batch_is_plain_decoding(pair: Pair, kin: Pair, case: Case) -> None:
+    check_plain(case, pair_of(pair, kin, case), case.policies)
+
+
+def check_plain(case: Case, pair: Pair, policies: Collection[Policy]) -> None:
     """Compare tokens, visits, disagreements and the work of both models with the definition."""
-    pair = pair_of(pair, kin, case)
-    for request, answer in answers(case, pair, case.policies):
+    for request, answer in answers(case, pair, policies):
         plain = Uncached(pair, request, answer.policy, case.max_new_tokens).run()
         assert list(answer.token_ids) == plain.written
         assert list(answer.by_llm) == plain.by_llm

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from citer.decoding.answer import Answer, Limits, Request
+from citer.decoding.answer import Answer, Limits, Request, Visit
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm
 from citer.decoding.sequence import Draft, Handle, Need, Sequence
@@ -111,6 +111,20 @@ def test_an_exact_rule_without_visits_audits_at_the_end_and_after_each_correctio
         assert answer.visits[-1].rejects == ends_with_llms
 
 
+@pytest.mark.parametrize("cap", [1, 3])
+def test_under_a_cap_the_llm_writes_the_first_token_and_reads_all_others(
+    kin: Pair, cap: int
+) -> None:
+    for answer in answered(kin, Rule("score", 0.0, cap=cap)).values():
+        first, *later = answer.visits
+        assert first == Visit(0, 0, 0)
+        assert len(later) == -(-(len(answer.token_ids) - 1) // (cap + 1))
+        assert answer.by_llm == tuple(n % (cap + 1) == 0 for n in range(len(answer.token_ids)))
+        assert sum(visit.drafted for visit in later) == answer.by_llm.count(False)
+        assert max(answer.visits[-1].kept, answer.visits[-1].seen) >= len(answer.token_ids) - 1
+        assert not any(visit.audited for visit in later)
+
+
 def test_a_token_is_rolled_back_only_if_its_odds_are_below_beta(kin: Pair) -> None:
     odds_and_rejected = [
         (disagreement.odds, disagreement.position == visit.kept)
@@ -168,6 +182,9 @@ ALL_KINDS = [
     *(Rule("risk", 0.3, beta) for beta in (0.0, 0.3, 0.9, 1.0)),
     *(Rule("every", 3, beta) for beta in (0.0, 0.3, 1.0)),
     *(Rule("every", 1, 1), Rule("risk", 1.0, 1), Rule("risk", 0.0, 1), Rule("score", 1.0, 1)),
+    *(Rule("score", tau, beta, cap=3) for tau in (0.0, 0.4, 1.0) for beta in (0.0, 0.3)),
+    *(Rule("risk", 0.3, beta, cap=2) for beta in (0.0, 1.0)),
+    *(Rule("every", 3, 1, draft="lookup"), Rule("risk", 0.7, 0.5, draft="both")),
 ]
 
 

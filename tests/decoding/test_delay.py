@@ -31,7 +31,7 @@ def test_waiting_for_half_of_the_answers_is_nearly_optimal_if_weights_take_the_t
     traces = schedules(fraction, 2 * slots)
 
     def seconds() -> float:
-        slm, llm = work_of(traces, slots, delayed=True)
+        slm, llm = work_of(traces, slots, "delayed")
         return slm.forwards + llm_weights * llm.forwards
 
     def waiting_for(llm_batch: int) -> float:

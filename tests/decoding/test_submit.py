@@ -60,6 +60,19 @@ def test_scorers_of_finished_requests_do_not_pile_up_in_an_engine_that_is_never_
         assert (list(answer.token_ids), list(answer.by_llm)) == (tokens, by_llm)
 
 
+def test_policies_of_one_request_have_one_drafter_except_in_a_sweep(pair: Pair) -> None:
+    engine, [request] = Engine(pair, 2, MAX_NEW_TOKENS), make_requests(1)
+    policies = [
+        Policy(random_scorer, Rule("every", 2, 0.5, draft=draft)) for draft in ("slm", "both")
+    ]
+    with pytest.raises(ValueError, match="2 drafters, expected one"):
+        engine.submit(request, *policies)
+    answers = {answer.policy: answer for answer in engine.sweep([request], policies)}
+    for policy in policies:
+        tokens, _ = uncached(pair, request, policy, MAX_NEW_TOKENS)
+        assert list(answers[policy].token_ids) == tokens
+
+
 @pytest.mark.parametrize("limits", [(0, 8), (2, 0)])
 def test_an_engine_needs_a_slot_and_a_token(pair: Pair, limits: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match=r"\d slots, \d new tokens: expected at least one of each"):

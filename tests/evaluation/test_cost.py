@@ -1,12 +1,15 @@
+from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from citer.decoding.answer import Request, Visit, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.bounds.random import random
-from citer.evaluation.cost import Prices, Trace, batches, work_of
+from citer.evaluation.cost import Prices, Schedule, Trace, batches, work_of
 from citer.models.pair import Pair
 from citer.rule import Rule
 
@@ -78,38 +81,69 @@ def test_a_freed_slot_is_refilled_at_the_next_step():
 
 def test_batching_never_changes_positions():
     traces = [routed(5, "SLS"), routed(3, "S"), routed(4, "LLSL")]
-    one, many = work_of(traces, slots=1), work_of(traces, slots=3, delayed=True)
+    one, many = work_of(traces, slots=1), work_of(traces, slots=3, schedule="delayed")
     for single, shared in zip(one, many, strict=True):
         assert (single.positions, single.kv_read) == (shared.positions, shared.kv_read)
         assert shared.forwards <= single.forwards
 
 
-@pytest.mark.parametrize(("delayed", "llm_forwards"), [(False, 2), (True, 1)])
+@pytest.mark.parametrize(("schedule", "llm_forwards"), [("plain", 2), ("delayed", 1)])
 @pytest.mark.parametrize("slots", [3, 128])
-def test_a_delayed_llm_waits_until_half_of_the_answers_need_it(delayed, llm_forwards, slots):
+def test_a_delayed_llm_waits_until_half_of_the_answers_need_it(schedule, llm_forwards, slots):
     # a waits from step 1; b needs the LLM at step 2: one prefill for both. c never needs the LLM.
     a, b, c = routed(5, "L"), routed(5, "SL"), routed(5, "SSSS")
-    assert work_of([a, b, c], slots, delayed)[1].forwards == llm_forwards
+    assert work_of([a, b, c], slots, schedule)[1].forwards == llm_forwards
 
 
 def test_a_delayed_llm_does_not_wait_for_answers_that_never_come():
-    assert work_of([routed(5, "LSL")], slots=2, delayed=True)[1].forwards == 2
+    assert work_of([routed(5, "LSL")], slots=2, schedule="delayed")[1].forwards == 2
 
 
 def test_batches_contain_batch_1_and_every_other_size_with_and_without_delay():
-    assert [tuple(batch) for batch in batches([8, 3])] == [
-        ("b1", 1, False),
-        ("b3", 3, False),
-        ("b8", 8, False),
-        ("b3_delayed", 3, True),
-        ("b8_delayed", 8, True),
+    usual = [
+        ("b1", 1, "plain"),
+        ("b3", 3, "plain"),
+        ("b8", 8, "plain"),
+        ("b3_delayed", 3, "delayed"),
+        ("b8_delayed", 8, "delayed"),
     ]
+    assert batches([8, 3]) == usual
+    lockstep = batches([3, 8], ["delayed", "lockstep"])[len(usual) :]
+    assert lockstep == [("b3_lockstep", 3, "lockstep"), ("b8_lockstep", 8, "lockstep")]
+    assert [each.column for each in lockstep] == ["cost_b3_lockstep", "cost_b8_lockstep"]
+
+
+def test_in_lockstep_a_step_takes_the_longest_run_and_one_forward_of_the_llm() -> None:
+    # Slot 1: a drafts 3 and visits; then its last token. Slot 2: b drafts 1 and visits. c begins
+    # in step 2 with a visit, which takes no draft; in step 3 it drafts 2 and visits.
+    a, b, c = routed(5, "SSLS"), routed(5, "L"), Trace.of(5, 3, [Visit(0, 0, 0), Visit(2, 2, 3)])
+    assert [each.forwards for each in (a, b, c)] == [b"SsdLs", b"DL", b"LSsl"]
+    slm, llm = work_of([a, b, c], slots=2, schedule="lockstep")
+    assert (slm.forwards, llm.forwards) == (3 + 1 + 2, 1 + 1 + 1)
+    slm, llm = work_of([a, b, c], slots=3, schedule="lockstep")
+    assert (slm.forwards, llm.forwards) == (3 + 2, 1 + 1)
+
+
+@given(
+    writers=st.lists(st.text("SSSL", min_size=1, max_size=12), min_size=1, max_size=9),
+    slots=st.integers(1, 10),
+)
+def test_lockstep_never_adds_forwards_and_is_plain_at_batch_1(
+    writers: list[str], slots: int
+) -> None:
+    traces = [routed(5, text) for text in writers]
+    alone, shared = work_of(traces, 1), work_of(traces, slots, "lockstep")
+    assert work_of(traces, 1, "lockstep") == work_of(traces, 1, "plain") == alone
+    longest = [max(getattr(trace, name).forwards for trace in traces) for name in ("slm", "llm")]
+    for own, total, least in zip(shared, alone, longest, strict=True):
+        assert least <= own.forwards <= total.forwards
+        assert replace(own, forwards=total.forwards) == total
 
 
 def test_a_freed_slot_is_refilled_before_the_llm_runs():
     # a waits. b ends; d takes its slot and needs the LLM before c does: one prefill for a and d.
     a, b, c, d = routed(5, "L"), routed(5, "S"), routed(5, "SSS"), routed(5, "L")
-    assert work_of([a, b, c, d], slots=3, delayed=True)[1].forwards == 1
+    assert work_of([a, b, c, d], slots=3, schedule="delayed")[1].forwards == 1
 
 
 def test_a_rolled_back_token_costs_its_step_and_all_discarded_steps_after_it():
@@ -127,12 +161,26 @@ def test_a_token_that_the_llm_adds_lets_the_slm_read_two_at_once():
     assert llm == Work(forwards=1, positions=7, kv_read=7)
 
 
+def test_a_copied_draft_is_no_forward_and_read_with_the_next_one_of_the_slm() -> None:
+    # Prompt 5. The LLM writes token 0. Tokens 1 and 3 are copied; the SLM drafts 2 and, dropped
+    # with a copied 5, 4. The LLM rejects 4. The last token is copied, and the SLM reads no more.
+    first = Visit(drafted=2, seen=6, kept=4, copied=(1, 3, 5))
+    trace = Trace.of(5, 6, [Visit(0, 0, 0), first, Visit(0, 5, 6, copied=(5,))])
+    assert trace.forwards == b"LSdll"
+    assert trace.slm == Work(forwards=2, positions=7 + 2, kv_read=7 + 9)
+    assert trace.llm == Work(forwards=3, positions=5 + 6 + 1, kv_read=5 + 11 + 10)
+
+
 RULES = [
     *(Rule("score", tau) for tau in (0.0, 0.2, 0.7, 1.0)),
     Rule("score", 0.4, 0.7),
     Rule("risk", 0.3, 0.7),
     Rule("risk", 0.3, 1.0),
     Rule("every", 3, 1.0),
+    Rule("score", 0.2, cap=4),
+    Rule("risk", 0.3, 0.7, cap=4),
+    Rule("every", 3, 1.0, draft="lookup"),
+    Rule("score", 0.7, 0.5, draft="both", cap=4),
 ]
 
 
@@ -142,9 +190,16 @@ RULES = [
 )
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_replay_counts_the_same_work_as_the_engine(
-    pair: Pair, kin: Pair, slots: int, questions: int, delayed: bool, rule: Rule
+    pair: Pair,
+    kin: Pair,
+    looping: Pair,
+    slots: int,
+    questions: int,
+    delayed: bool,
+    rule: Rule,
 ) -> None:
-    engine = Engine(kin if rule.audit else pair, slots, max_new_tokens=24, delayed=delayed)
+    fitting = looping if rule.draft != "slm" else kin if rule.audit else pair
+    engine = Engine(fitting, slots, max_new_tokens=24, delayed=delayed)
     requests = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(questions)]
     answers = {answer.key: answer for answer in engine.decode(requests, Policy(random(0), rule))}
     traces = [
@@ -153,9 +208,10 @@ def test_a_replay_counts_the_same_work_as_the_engine(
         for answer in [answers[request.key]]
     ]
     assert len({trace.forwards for trace in traces}) >= min(questions // 2, 4)
-    assert work_of(traces, slots, delayed) == (engine.slm_work, engine.llm_work)
+    schedule: Schedule = "delayed" if delayed else "plain"
+    assert work_of(traces, slots, schedule) == (engine.slm_work, engine.llm_work)
     fewer_slots = min(slots, questions)
-    assert work_of(traces, fewer_slots, delayed) == (engine.slm_work, engine.llm_work)
+    assert work_of(traces, fewer_slots, schedule) == (engine.slm_work, engine.llm_work)
 
 
 def test_fewer_questions_than_slots_wait_for_each_other(pair: Pair) -> None:

@@ -98,6 +98,8 @@ def test_an_outcome_counts_tokens_and_prices_them_at_batch_1():
         "threshold": 0.5,
         "audit": 0.0,
         "by": None,
+        "draft": None,
+        "cap": None,
         "problem_id": "math0",
         "task": "math",
         "correct": True,

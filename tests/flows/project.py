@@ -209,6 +209,8 @@ def _write_report(
     costlier = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
     write_json(folder / "chosen.json", {other: asdict(costlier), ours: asdict(chosen)})
     write_json(folder / "threshold.json", asdict(chosen))
+    place = {"engine": "citer", "batch": 1, "delayed": True}
+    write_json(folder / paths.DEPLOYED, {"method": ours, "rule": str(rule), "serve": place})
     numbers: dict[str, Any] = {measure.name: correct / QUESTIONS, "llm_fraction": 0.25}
     numbers |= {f"cost_b{batch}": cost for batch in (1, 8, 32)} | {"cost_for_99_percent": None}
     numbers |= {"at": rule.at, "audit": rule.audit, "tokens_per_answer": 50.0}

@@ -21,7 +21,8 @@ WITHOUT_SECTION |= {"score_llm", "score_slm"}  # both read `score`
 WORKERS = "workers"  # changes no result
 # Sections that several stages share, those of no stage, and the side effect `register`, which
 # must not be cached.
-OUTSIDE_DVC = {"iterations", "seed", "pair", "decode", "score", "answer", "register", WORKERS}
+OUTSIDE_DVC = {"iterations", "seed", "pair", "decode", "score", "serve", "answer", "register"}
+OUTSIDE_DVC.add(WORKERS)
 
 every_stage = pytest.mark.parametrize("name", PIPELINE["stages"])
 
@@ -115,13 +116,21 @@ def test_a_stage_depends_on_the_digest_of_its_own_code(name: str) -> None:
 
 @every_stage
 def test_a_stage_depends_on_the_sections_of_params_that_it_reads(name: str) -> None:
-    code = ast.parse((STAGE_FOLDER / f"{name}.py").read_text())
+    own = (STAGE_FOLDER / f"{name}.py").read_text()
+    shared = (STAGE_FOLDER / "asked.py").read_text() if "import Asked" in own else ""
     read = {
         node.attr
-        for node in ast.walk(code)
+        for code in (own, shared)
+        for node in ast.walk(ast.parse(code))
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "params"
     } & set(Params.model_fields)
     assert sections(name) == read - {WORKERS}
+
+
+def test_another_place_to_serve_answers_and_chooses_anew() -> None:
+    """Its cost decides which rules are worth a test, and which is the cheapest."""
+    readers = {name for name in PIPELINE["stages"] if "serve" in settings(name)}
+    assert readers == {"rivals", "evaluate", "choose", "report"}
 
 
 def test_another_promise_makes_only_the_choice_stale() -> None:
@@ -130,8 +139,7 @@ def test_another_promise_makes_only_the_choice_stale() -> None:
     assert {name for name in listed if listed[name] & {"evaluate", *promise}} == {"choose"}
     assert promise < listed["choose"]
     others = {f"evaluate.{key}" for key in EvaluateParams.model_fields} - promise
-    assert others - {"evaluate.candidates"} < listed["rivals"]
-    assert "evaluate.candidates" in listed["evaluate"]
+    assert others < listed["rivals"]
 
 
 @every_stage

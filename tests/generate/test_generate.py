@@ -98,6 +98,23 @@ def test_a_given_rule_replaces_the_rule_of_the_bundle(
     assert line["llm_tokens"] == share * line["tokens"]
 
 
+@pytest.mark.parametrize(
+    "rule", ["every 4 audit 1 from lookup", "risk 0.5 audit 1 from both cap 3"]
+)
+def test_copied_drafts_and_caps_give_the_llms_own_answers(
+    params: Params, bundle: Path, tmp_path: Path, rule: str
+) -> None:
+    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps(MATH[1]))
+    written = []
+    for each in ("score 1", rule):
+        generate(params, bundle, source, output, Rule.parse(each))
+        [line] = answers(output)
+        written.append([token["text"] for token in line["written"]])
+        output.unlink()
+    assert written[0] == written[1]
+
+
 def test_threads_can_share_a_deployment(
     deployment: Deployment,
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_logistic_regression_reads_the_ten_numbers_and_has_44_bytes() -> None:
 def test_a_rule_whose_head_the_router_lacks_is_refused_naming_both(router: Router) -> None:
     half = Router({"stand": router.heads["stand"]})
     assert scorer_for(half, Rule.parse("score 0.9")) == ScoredBy(router.heads["stand"])
-    expected = "rule `risk 0.5 audit 1.0`: the router has no head `agree`, only stand"
+    known = "expected one of stand, entropy, probability"
+    expected = f"rule `risk 0.5 audit 1.0`: no scorer `agree`; {known}"
     with pytest.raises(InputError, match=f"^{expected}$"):
         routed(half, Rule.parse("risk 0.5 audit 1"))

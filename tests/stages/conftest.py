@@ -20,6 +20,7 @@ from citer.evaluation.sweep import request
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
+from citer.models.router import Router
 from citer.stages import (
     choose,
     evaluate,
@@ -32,7 +33,7 @@ from citer.stages import (
     transcribe,
 )
 from citer.storage.tables import write_json
-from tests.heads import random_router
+from tests.heads import random_head
 from tests.stages.asked import LIMIT, Own
 from tests.taught import make_taught_pair, problems
 from tests.tiny import MATH, MC, make_tiny_pair
@@ -147,9 +148,6 @@ def run_killed(params: Params, stage: str, *iteration: int, module: str, functio
     assert killed.returncode == -signal.SIGKILL
 
 
-GRID = {"0.0": 0.0, "0.1": 0.35, "0.4": 0.5, "1.0": 1.0}
-
-
 @pytest.fixture
 def params(tmp_path, monkeypatch) -> Params:
     """Enter a project with a finetuned SLM, problems and two routers."""
@@ -164,7 +162,7 @@ def params(tmp_path, monkeypatch) -> Params:
         "risks": (0.2, 0.6),
         "audits": (0.1, 1.0),
         "gammas": (2, 4),
-        "rivals": ("entropy", "random", "speculative"),  # no tokens are scored
+        "bounds": ("random",),  # no tokens are scored
         "llm_floor": 0.0,  # the tiny LLM is never right
     }
     section = shipped.evaluate.model_copy(update=grid)
@@ -178,18 +176,14 @@ def params(tmp_path, monkeypatch) -> Params:
         write_problems(paths.referenced(split), rows, {})
     limits = DecodeParams(slots=3, max_new_tokens=12)
     params = shipped.model_copy(update={"pair": pair, "decode": limits, "evaluate": section})
-    for iteration in (1, 2):
-        write_router(params, iteration, {"holdout_scores": GRID})
+    write_routers(params)
     return params
 
 
 @pytest.fixture
 def taught(params: Params) -> Params:
     """Enter the same project with an LLM that is right on some questions, and lenient promises."""
-    taught = with_taught_llm(params, 8, {"epsilon": 0.9, "delta": 0.2})
-    for iteration in (1, 2):
-        write_router(taught, iteration, {"holdout_scores": GRID})
-    return taught
+    return with_taught_llm(params, 8, {"epsilon": 0.99, "delta": 0.2})
 
 
 def decoding(params: Params, **limits: int) -> Params:
@@ -198,7 +192,10 @@ def decoding(params: Params, **limits: int) -> Params:
 
 
 def with_taught_llm(params: Params, count: int, evaluate: dict[str, float]) -> Params:
-    """Put a pair in the project whose LLM was taught `count` questions, and ask it these."""
+    """Put a pair in the project whose LLM was taught `count` questions, and ask it these.
+
+    Its routers are new, too.
+    """
     questions = problems(count)
     pair = make_taught_pair(Path("taught"), questions)
     shutil.rmtree(paths.SLM)
@@ -210,14 +207,21 @@ def with_taught_llm(params: Params, count: int, evaluate: dict[str, float]) -> P
         "pair": params.pair.model_copy(update={"llm": pair.llm.as_posix()}),
         "evaluate": params.evaluate.model_copy(update=evaluate),
     }
-    return decoding(params.model_copy(update=own), max_new_tokens=40)
+    taught = decoding(params.model_copy(update=own), max_new_tokens=40)
+    write_routers(taught)
+    return taught
 
 
-def write_router(params: Params, iteration: int, card: dict) -> None:
+def write_routers(params: Params) -> None:
+    """Write what `router0` and two iterations of `train` would: routers that share two heads."""
     pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
-    router = random_router(pair.slm.hidden_size, seed=iteration)
-    write_bundle(paths.router(iteration), router, identity(pair) | card)
-    for folder in (paths.router(iteration), paths.COMMON):
+    size, stamp = pair.slm.hidden_size, identity(pair)
+    common = {"agree": random_head(size, 10), "co_llm": random_head(size, 11)}
+    bundles = {paths.COMMON: common}
+    for iteration in (1, 2):
+        bundles[paths.router(iteration)] = common | {"stand": random_head(size, iteration)}
+    for folder, heads in bundles.items():
+        write_bundle(folder, Router(heads), stamp)
         write_json(folder / "metrics.json", {"rows": 7})
 
 

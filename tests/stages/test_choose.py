@@ -7,6 +7,7 @@ import pytest
 from citer.config.params import Params
 from citer.errors import InputError
 from citer.evaluation.choice import ChosenRule
+from citer.rule import Rule
 from citer.stages import choose, evaluate, paths, rivals, transcribe
 from citer.storage.code import imported
 from citer.storage.tables import digest, read_as, read_json, write_json
@@ -35,7 +36,9 @@ def test_another_promise_changes_the_choice_and_no_answer(
         certain.append([name for name, rule in chosen().items() if rule.certified])
         assert {rule.epsilon for rule in chosen().values()} == {each.evaluate.epsilon}
     assert answers[0] == answers[1]
-    assert certain == [["audited", "policy", "exact"], []]
+    exact = {name for name, rule in chosen().items() if rule.rule.exact}
+    assert exact == {"speculative", "exact"}
+    assert set(certain[0]) > set(certain[1]) == exact
     assert warned == [False, True]
 
 
@@ -44,13 +47,25 @@ def test_the_file_of_the_deployed_rule_changes_with_the_rule_alone(taught: Param
     rivals.run(taught)
     evaluate.run(taught, 1)
     files = []
-    for epsilon in (0.9, 0.9001, 0.05):
+    for epsilon in (0.99, 0.9901, 0.05):
         choose.run(promising(taught, epsilon, 0.2), 1)
         rules = chosen().values()
         content = read_json(paths.report(1) / paths.DEPLOYED)
         files.append(content)
         assert content["rule"] == str(min(rules, key=lambda each: each.cost).rule)
-    assert files[0] == files[1] != files[2] == {"method": "router", "rule": "score 1.0"}
+    assert files[0] == files[1] != files[2]
+    assert Rule.parse(files[2]["rule"]).exact
+
+
+def test_another_promise_is_judged_without_a_model(
+    taught: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rivals.run(taught)
+    evaluate.run(taught, 1)
+    for function in ("citer.decoding.engine.Engine.sweep", "citer.stages.asked.open_pair"):
+        monkeypatch.setattr(function, None)
+    for epsilon in (0.99, 0.05):
+        choose.run(promising(taught, epsilon, 0.2), 1)
 
 
 def test_the_transcript_is_of_the_deployed_rule(taught: Params) -> None:

@@ -1,19 +1,24 @@
 """The stages `rivals`, `evaluate` and `choose`, from files to files."""
 
 import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from citer.data.problems import write_problems
+from citer.config.params import Params
+from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
 from citer.evaluation import study
+from citer.evaluation.candidates import STYLES
 from citer.evaluation.choice import ChosenRule
-from citer.evaluation.points import read_findings, rule_of
+from citer.evaluation.place import counted
+from citer.evaluation.points import Findings, read_findings, rule_of
 from citer.stages import evaluate, paths, rivals
 from citer.storage.tables import read_as, read_json, table_metadata
-from tests.stages.conftest import run_router, with_taught_llm, write_router
+from tests.stages.conftest import run_router, with_taught_llm
 from tests.tiny import MATH, MC
 
 
@@ -69,13 +74,13 @@ def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(par
     rivals.run(params)
     run_router(params, 1)
     folder = paths.report(1)
-    findings = read_findings(folder, params.evaluate, table_metadata(folder / "points.parquet"))
+    findings = found_in(folder, params)
     rows = findings.outcomes.to_pylist()
     keys = {(row["split"], row["method"], rule_of(row), row["problem_id"]) for row in rows}
     rules = {(row["method"], rule_of(row)) for row in findings.points}
     assert len(keys) == len(rows) == 2 * len(rules) * 6
     chosen = read_as(folder / "chosen.json", dict[str, ChosenRule])
-    assert list(chosen) == ["router", "audited", "policy", "exact"]
+    assert chosen.keys() == {method for method, _ in rules} == {*STYLES} - {"citer_s"}
     deployed = read_as(folder / "threshold.json", ChosenRule)
     assert deployed == min(chosen.values(), key=lambda each: each.cost)
     assert {each.delta for each in chosen.values()} == {params.evaluate.delta}
@@ -84,9 +89,52 @@ def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(par
         assert (metrics[name]["at"], metrics[name]["audit"]) == (each.rule.at, each.rule.audit)
 
 
+def found_in(folder: Path, params: Params) -> Findings:
+    batches = counted(params.evaluate, params.serve)
+    return read_findings(folder, batches, table_metadata(folder / "points.parquet"))
+
+
+def test_a_candidate_is_answered_once_and_stands_in_the_report_of_every_router(params):
+    """Those of heads that all routers share, of entropy and of γ are in the rivals' answers."""
+    rivals.run(params)
+    run_router(params, 1)
+    fixed, own, reported = (
+        found_in(folder, params) for folder in (paths.RIVALS, paths.answers(1), paths.report(1))
+    )
+    scorers = [{rule_of(row).by for row in each.candidates.points} for each in (fixed, own)]
+    assert scorers == [{"", "entropy", "agree", "co_llm"}, {"stand"}]
+    both = fixed.candidates.joined(own).where(lambda row: row["split"] != "preference")
+    assert reported.outcomes == both.outcomes
+    assert reported.points == both.points
+
+
+def test_a_router_without_heads_of_its_own_has_the_rivals_candidates_alone(params):
+    rivals.run(params)
+    shutil.copytree(paths.COMMON, paths.router(1), dirs_exist_ok=True)
+    run_router(params, 1)
+    assert not found_in(paths.answers(1), params).points
+    chosen = read_json(paths.report(1) / "chosen.json")
+    assert chosen.keys() == {*STYLES} - {"citer_s", "router", "audited"}
+
+
+@pytest.mark.parametrize("stage", ["rivals", "evaluate"])
+def test_no_held_out_question_with_room_is_one_line(params, monkeypatch, stage):
+    rivals.run(params)
+    path = paths.referenced("preference")
+    rows = [replace(row, question="Why? " * 400) for row in read_problems(path)]
+    write_problems(path, rows, {})
+    monkeypatch.setattr("citer.stages.asked.open_pair", None)
+    message = (
+        r"^data/references/preference\.parquet: none of the 1 held-out questions "
+        r"\(train\.holdout\) has room for an answer; expected at least one$"
+    )
+    with pytest.raises(InputError, match=message):
+        rivals.run(params) if stage == "rivals" else evaluate.run(params, 1)
+
+
 def test_rivals_of_other_questions_are_refused_before_a_model_is_loaded(params, monkeypatch):
     rivals.run(params)
-    monkeypatch.setattr("citer.stages.evaluate.open_pair", None)
+    monkeypatch.setattr("citer.stages.asked.open_pair", None)
     write_problems(paths.referenced("test"), [replace(MC, split="test")], {})
     with pytest.raises(InputError, match=r"rivals/outcomes\.parquet: its problems is"):
         evaluate.run(params, 1)
@@ -98,7 +146,7 @@ def test_a_question_without_room_for_its_answer_is_refused_before_a_model_is_loa
 ):
     rows = [replace(MATH, problem_id="huge", question="Why? " * 400, split="test")]
     write_problems(paths.referenced("test"), rows, {})
-    monkeypatch.setattr(f"citer.stages.{stage}.open_pair", None)
+    monkeypatch.setattr("citer.stages.asked.open_pair", None)
     message = r"^data/references/test\.parquet: problem huge: \d+ tokens and up to 12 more "
     expected = r"\(decode\.max_new_tokens\), expected at most"
     with pytest.raises(InputError, match=message + expected):
@@ -106,13 +154,7 @@ def test_a_question_without_room_for_its_answer_is_refused_before_a_model_is_loa
 
 
 def test_a_router_of_another_pair_is_refused_before_a_model_is_loaded(params, monkeypatch):
-    monkeypatch.setattr("citer.stages.evaluate.open_pair", None)
+    monkeypatch.setattr("citer.stages.asked.open_pair", None)
     other = params.pair.model_copy(update={"dtype": "float64"})
     with pytest.raises(InputError, match=r"routers/1: its dtype is float32, here it is float64"):
         evaluate.run(params.model_copy(update={"pair": other}), 1)
-
-
-def test_a_router_without_thresholds_is_refused(params):
-    write_router(params, 1, {})
-    with pytest.raises(InputError, match=r"routers/1/router\.json: no `holdout_scores`"):
-        evaluate.run(params, 1)

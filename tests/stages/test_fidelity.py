@@ -10,11 +10,13 @@ import pytest
 from citer.config.params import Params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
+from citer.evaluation.study import Study
 from citer.executors.base import InLine
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.stages import evaluate, paths, report, rivals
-from tests.stages.conftest import GRID, decoding, run_all, run_router, write_router
+from citer.storage.tables import read_json
+from tests.stages.conftest import decoding, run_all, run_router, write_routers
 from tests.studied import llm_writes
 from tests.taught import make_taught_pair, problems
 
@@ -38,8 +40,7 @@ def faithful(params: Params, taught_pair: Path) -> Params:
         }
     )
     taught = decoding(taught, max_new_tokens=40)
-    for iteration in (1, 2):
-        write_router(taught, iteration, {"holdout_scores": GRID})
+    write_routers(taught)
     write_answers(taught)
     return taught
 
@@ -47,8 +48,8 @@ def faithful(params: Params, taught_pair: Path) -> Params:
 def write_answers(params: Params) -> None:
     """Write what the stage `references` would: the LLM's finished answers."""
     pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
-    settings = params.evaluate, params.decode, params.seed
-    study = rivals.Study(InLine(), pair, [], [], *settings, Path("partial"))
+    settings = params.evaluate, params.decode, params.seed, params.serve
+    study = Study(InLine(), pair, [], [], *settings, Path("partial"), [])
     written = [(problem, *llm_writes(study, problem)) for problem in problems(6)]
     rows = [
         replace(problem, answer=None, reference=text, written_by="llm")
@@ -67,7 +68,7 @@ def test_no_report_calls_a_fidelity_an_accuracy(faithful, capsys):
     assert "there are 6 questions, too few to certify any rule" in printed
     assert "LLM 100.0% faithful, 0.0% cut off" in printed
     assert "unstable" not in printed
-    assert "router 2: no rule cheaper than the LLM keeps P(answer differs from" in printed
+    assert "audited 2: no rule cheaper than the LLM keeps P(answer differs from" in printed
     for name, content in files.items():
         if name.endswith((".md", ".json", ".csv")):
             assert b"accuracy" not in content, name
@@ -84,13 +85,36 @@ def test_stored_answers_that_the_llm_does_not_repeat_are_reported(faithful, caps
     assert "validation: 16.7% of the LLM's answers differ from its st" in capsys.readouterr().out
 
 
+def test_the_llms_own_answers_to_held_out_questions_are_right(faithful):
+    path = paths.referenced("preference")
+    rows = [replace(p, split="preference", answer=None) for p in problems(6)]
+    write_problems(path, rows, {})
+    half = faithful.train.model_copy(update={"holdout": 0.5})
+    rivals.run(faithful.model_copy(update={"train": half}))
+    rows = [
+        (row["method"], row["correct"])
+        for row in pq.read_table(paths.RIVALS / "outcomes.parquet").to_pylist()
+        if row["split"] == "preference"
+    ]
+    assert {right for method, right in rows if method in ("llm", "speculative")} == {True}
+
+
+def test_the_llm_answers_alone_if_all_candidates_lose_too_much(faithful, monkeypatch):
+    monkeypatch.setattr("citer.evaluation.sequence.MOST", -1)  # each rule loses more
+    few = faithful.evaluate.model_copy(update={"candidates": ("entropy", "citer")})
+    hopeless = faithful.model_copy(update={"evaluate": few})
+    rivals.run(hopeless)
+    run_router(hopeless, 1)
+    deployed = read_json(paths.report(1) / paths.DEPLOYED)
+    assert (deployed["method"], deployed["rule"]) == ("llm", "score 1.0")
+
+
 def test_questions_with_and_without_answers_are_refused_before_a_model_is_loaded(
     faithful, monkeypatch
 ):
     rows = read_problems(paths.referenced("test"))
     write_problems(paths.referenced("test"), [replace(row, answer="1") for row in rows], {})
-    for stage in ("rivals", "evaluate"):
-        monkeypatch.setattr(f"citer.stages.{stage}.open_pair", None)
+    monkeypatch.setattr("citer.stages.asked.open_pair", None)
     for run in (lambda: rivals.run(faithful), lambda: evaluate.run(faithful, 1)):
         with pytest.raises(InputError, match=r"^validation problem .*: no answer, but test prob"):
             run()

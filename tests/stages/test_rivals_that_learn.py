@@ -1,18 +1,21 @@
-"""The stage `rivals` with those that learn from the preference questions."""
+"""The stage `rivals` with the bound that learns from the preference questions, and real heads."""
 
 from dataclasses import replace
 from typing import NoReturn
 
 import pyarrow.parquet as pq
 import pytest
-from citer.evaluation.rivals import LEARNERS, RIVALS
-from citer.evaluation.rivals.rival import NothingToLearnError
 
 from citer.config.params import Params
 from citer.data.problems import LLM_ROW, read_problems, write_problems
 from citer.errors import InputError
+from citer.evaluation.bounds import BOUNDS, LEARNS
+from citer.evaluation.bounds.bound import NothingToLearnError
+from citer.evaluation.candidates import STYLES
 from citer.evaluation.methods import styles
-from citer.sections import RivalName
+from citer.evaluation.points import rule_of
+from citer.models.bundle import read_bundle, write_bundle
+from citer.sections import BoundName
 from citer.stages import paths, rivals
 from citer.stages.lessons import Preference
 from tests.stages.conftest import decoding
@@ -27,6 +30,8 @@ def asked(scored: Params) -> Params:
         write_problems(paths.referenced(split), rows, {})
     small = {
         "llm_fractions": (0.0, 0.2, 1.0),
+        "risks": (0.9,),
+        "audits": (0.25,),
         "gammas": (2,),
         "llm_floor": 0.0,
     }
@@ -36,17 +41,20 @@ def asked(scored: Params) -> Params:
     return decoding(asked, slots=4, max_new_tokens=40)
 
 
-def written() -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in paths.RIVALS.iterdir()}
-
-
-def test_every_rival_in_params_has_points_of_its_own_style(asked: Params, monkeypatch) -> None:
-    monkeypatch.setattr("citer.evaluation.rivals.query.FOLDS", 2)  # of 12 questions
+def test_every_shared_scorer_and_bound_has_points_of_its_methods_style(
+    asked: Params, monkeypatch
+) -> None:
+    monkeypatch.setattr("citer.evaluation.bounds.query.FOLDS", 2)  # of 12 questions
+    monkeypatch.setattr("citer.evaluation.sequence.MOST", 1.0)  # no rule loses too much
     rivals.run(asked)
     points = pq.read_table(paths.RIVALS / "points.parquet").to_pylist()
-    assert [*styles(points)] == ["slm", "llm", *asked.evaluate.rivals]
-    looks = [(style.colour, style.marker) for style in styles(points).values()]
-    assert len({*looks}) == len(looks) - 1, "both models alone look the same"
+    found = styles(points)
+    shared = [name for name in STYLES if name not in ("router", "audited")]
+    assert found.keys() == {"slm", "llm", *asked.evaluate.bounds, *shared}
+    assert {name: found[name] for name in shared} == {name: STYLES[name] for name in shared}
+    common, _ = read_bundle(paths.COMMON)
+    tried = {rule_of(row).by for row in points if row["method"] in shared}
+    assert tried == {"", "entropy", *common.heads}
 
 
 def test_query_is_left_out_if_no_preference_question_can_be_graded(asked: Params, capsys) -> None:
@@ -56,7 +64,7 @@ def test_query_is_left_out_if_no_preference_question_can_be_graded(asked: Params
     reason = "no preference question has an answer to grade against, and room for one"
     assert f"rivals: query is left out: {reason}\n" in capsys.readouterr().out
     points = pq.read_table(paths.RIVALS / "points.parquet").to_pylist()
-    assert [*styles(points)] == ["slm", "llm"]
+    assert {*styles(points)} == {"slm", "llm", "speculative"}
 
 
 def test_query_learns_once_from_each_question_that_has_room(asked: Params, monkeypatch) -> None:
@@ -67,7 +75,7 @@ def test_query_learns_once_from_each_question_that_has_room(asked: Params, monke
         asked_once.extend(result.problem.problem_id for result in lessons.alone.slm.results)
         raise NothingToLearnError("these rows have no tokens")
 
-    monkeypatch.setattr("citer.evaluation.rivals.query.examples", seen)
+    monkeypatch.setattr("citer.evaluation.bounds.query.examples", seen)
     rows = read_problems(paths.referenced("preference"))
     second = replace(rows[0], problem_id=rows[0].problem_id + LLM_ROW, written_by="llm")
     long = replace(rows[0], problem_id="long", question="Why? " * 400)
@@ -77,18 +85,30 @@ def test_query_learns_once_from_each_question_that_has_room(asked: Params, monke
 
 
 def only_query(params: Params) -> Params:
-    listed = params.evaluate.model_copy(update={"rivals": ("query",)})
+    few = {"bounds": ("query",), "candidates": ("speculative",)}
+    listed = params.evaluate.model_copy(update=few)
     return params.model_copy(update={"evaluate": listed})
 
 
 def test_tokens_of_another_pair_are_refused_before_a_model_is_loaded(
     asked: Params, monkeypatch
 ) -> None:
-    monkeypatch.setattr("citer.stages.rivals.open_pair", None)
+    monkeypatch.setattr("citer.stages.asked.open_pair", None)
+    router, card = read_bundle(paths.COMMON)
+    write_bundle(paths.COMMON, router, card | {"dtype": "float64"})
     other = asked.pair.model_copy(update={"dtype": "float64"})
     with pytest.raises(InputError, match=f"^{paths.SLM_TOKENS}"):
         rivals.run(asked.model_copy(update={"pair": other}))
 
 
+def test_heads_of_another_pair_are_refused_before_a_model_is_loaded(
+    asked: Params, monkeypatch
+) -> None:
+    monkeypatch.setattr("citer.stages.asked.open_pair", None)
+    other = asked.pair.model_copy(update={"dtype": "float64"})
+    with pytest.raises(InputError, match=r"^data/routers/common: its dtype is float32"):
+        rivals.run(asked.model_copy(update={"pair": other}))
+
+
 def test_the_registry_has_exactly_the_names_that_params_may_list() -> None:
-    assert {*RIVALS, *LEARNERS} == {*RivalName.__args__}
+    assert {*BOUNDS, LEARNS} == {*BoundName.__args__}

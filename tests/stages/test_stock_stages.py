@@ -19,7 +19,7 @@ from citer.storage.schema import LLM_TOKEN, OUTCOME, PREFERENCE
 from citer.storage.tables import read_table
 from tests.heads import random_router
 from tests.quantised import METHODS
-from tests.stages.conftest import decoding, write_router
+from tests.stages.conftest import decoding, write_routers
 
 QUESTION = json.dumps({"problem": "Ann has 3 bags of 4 apples. How many apples is that?"})
 
@@ -36,7 +36,7 @@ def test_a_split_llm_has_the_same_outcomes(params: Params) -> None:
     few = {"llm_fractions": (0.0, 0.4), "risks": (0.6,), "gammas": (4,)}
     params = decoding(placed(params, dtype="float64"), max_new_tokens=8)
     params = params.model_copy(update={"evaluate": params.evaluate.model_copy(update=few)})
-    write_router(params, 1, {"holdout_scores": {"0.0": 0.0, "0.4": 0.5}})
+    write_routers(params)
     found = []
     for one in (params, placed(params, llm_device_map="auto")):
         rivals.run(one)
@@ -77,6 +77,7 @@ def test_rivals_count_a_quantised_llm_as_it_is_stored(
     moved = []
     for change in (lambda _: None, quantise):
         change(Path(params.pair.llm))
+        write_routers(params)
         rivals.run(params)
         rows = [row for row in outcomes()[0].to_pylist() if row["method"] == "llm"]
         moved.append(sum(row["bytes"] for row in rows) / sum(row["tokens"] for row in rows))

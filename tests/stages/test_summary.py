@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,13 +11,14 @@ from pyarrow import csv
 
 from citer.config.params import Iteration
 from citer.errors import InputError
+from citer.evaluation.methods import label, numbered
 from citer.stages import choose, paths, report, rivals
 from citer.storage.tables import digest, read_json, write_json
 from tests.reported import NOTHING_CERTIFIED
 from tests.stages.conftest import run_all, run_router
 
 OURS = ("router", "audited", "policy", "exact")
-RIVAL_NAMES = ("speculative", "random", "entropy")
+SHARED = ("speculative", "entropy", "bild", "co_llm", "random")
 RULE = asdict(NOTHING_CERTIFIED)
 
 
@@ -47,8 +49,8 @@ def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier
             "summary/headline.json",
             "summary/metrics.json",
             "summary/points.csv",
-            "summary/rivals.json",
             "summary/table.md",
+            "summary/worth.json",
         )
     }
     assert files["data/summary/table.md"].decode() in capsys.readouterr().out
@@ -58,12 +60,29 @@ def test_the_summary_holds_every_method_of_every_iteration(params):
     run_all(params)
     metrics = json.loads((paths.SUMMARY / "metrics.json").read_text())
     routers = {f"{name}_{k}" for name in OURS for k in (1, 2)}
-    assert set(metrics) == {"slm", "llm", *routers, *RIVAL_NAMES, "train"}
+    assert set(metrics) == {"slm", "llm", *routers, *SHARED, "train"}
     assert metrics["train"] == {name: {"rows": 7} for name in ("agree", "1", "2")}
     assert metrics["slm"]["llm_fraction"] == 0 < metrics["llm"]["llm_fraction"] == 1
     points = csv.read_csv(paths.SUMMARY / "points.csv").to_pylist()
-    tried = {(p["method"], p["threshold"]) for p in points if p["method"].startswith("router")}
-    assert tried == {(f"router_{k}", tau) for k in (1, 2) for tau in (0.35, 0.5)}
+    tried = Counter(p["method"] for p in points if (p["split"], p["task"]) == ("test", "all"))
+    assert {p["split"] for p in points} == {"test"}
+    # Two τ; two ρ, and audits of two kinds; two γ.
+    assert {name: tried[name] for name in ("router_1", "router_2", "audited_1")} == {
+        "router_1": 2,
+        "router_2": 2,
+        "audited_1": 4,
+    }
+
+
+def test_the_deployed_rule_stands_beside_every_method_and_its_parts(params):
+    """Without a certified rule the LLM answers alone, which has no parts."""
+    run_all(params)
+    content = read_json(paths.SUMMARY / "worth.json")
+    names = {row["other"] for row in content["others"] if row["task"] == "all"}
+    assert {row["task"] for row in content["others"]} == {"all", "math", "mc"}
+    deployed = read_json(paths.report(2) / paths.DEPLOYED)["method"]
+    listed = [*(f"{name}_2" for name in OURS), *SHARED]
+    assert names == {label(name) for name in listed if name != numbered(deployed, "2")}
 
 
 def test_swapped_reports_are_refused(params):
@@ -83,7 +102,7 @@ def test_a_summary_covers_the_iterations_of_params_yaml(params):
     run_all(params)
     report.run(params.model_copy(update={"iterations": {"1": Iteration(previous="0")}}))
     metrics = read_json(paths.SUMMARY / "metrics.json")
-    assert set(metrics) == {"slm", "llm", *(f"{name}_1" for name in OURS), *RIVAL_NAMES, "train"}
+    assert set(metrics) == {"slm", "llm", *(f"{name}_1" for name in OURS), *SHARED, "train"}
 
 
 def test_a_summary_without_an_evaluation_is_refused(params):
@@ -116,7 +135,7 @@ def test_a_rule_that_was_not_tried_is_refused(params):
     [
         ({"router": {}}, "router.rule: missing"),
         ([], "top level: []: expected a valid dictionary"),
-        ({}, "no rule for audited, exact, policy, router"),
+        ({}, "no rule for audited, bild, co_llm, entropy, exact, policy, router, speculative"),
     ],
 )
 def test_an_invalid_file_of_chosen_rules_is_refused(params, chosen, complaint):

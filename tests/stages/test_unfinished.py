@@ -14,7 +14,7 @@ from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
 from citer.executors import choose as executor
 from citer.stages import evaluate, paths, rivals
-from citer.stages.asked import partial_sweeps
+from citer.stages.asked import Asked
 from citer.storage.tables import PARTIAL
 from tests.stages.conftest import decoding, run_killed
 
@@ -130,9 +130,9 @@ def test_progress_starts_where_the_work_stands(
     capsys.readouterr()
     monkeypatch.setattr("citer.progress.LOG_SECONDS", 0)
     rivals.run(one_slot)
-    first = re.search(r"slm, llm on validation: (\d+) of 18 answers", capsys.readouterr().err)
+    first = re.search(r"slm, llm on validation: (\d+) of 12 answers", capsys.readouterr().err)
     assert first
-    assert int(first[1]) > 6
+    assert int(first[1]) > 4
 
 
 @pytest.fixture
@@ -146,10 +146,9 @@ def folder_of(params: Params) -> Callable[..., Path]:
         seed: int = params.seed,
         **settings: object,
     ) -> Path:
-        identity = {"dtype": params.pair.dtype}
         changes = changed(params, section, **settings).model_copy(update={"seed": seed})
-        inputs = identity, paths.router(router)
-        return partial_sweeps("evaluate", changes, *inputs, iteration=iteration)
+        asked, origin = Asked.read(changes), paths.router(router)
+        return asked.study("evaluate", changes, origin, iteration=iteration).partial
 
     return folder
 
@@ -165,6 +164,8 @@ def test_settings_that_change_no_answer_keep_finished_parts(folder_of) -> None:
         *({"router": 2}, {"risks": (0.5,)}, {"seed": 7}),
         *({"section": "decode", key: 7} for key in ("slots", "max_new_tokens")),
         {"section": "pair", "dtype": "bfloat16"},
+        {"section": "serve", "batch": 8},  # another cost screens the rules
+        {"section": "train", "holdout": 0.6},
     ],
 )
 def test_other_inputs_have_another_folder_and_remove_the_earlier_parts(folder_of, change) -> None:

@@ -1,5 +1,7 @@
 """Lockstep drafting against the engine: the same rules give the same answers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, routed
 from citer.decoding.runner import MakeGraphs, ModelRunner
+from citer.evaluation.cost import Trace, work_of
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.models.router import Router
@@ -67,6 +70,24 @@ def test_answers_are_those_of_the_engine_after_the_llms_first_token(
         assert by_one_eos(kin, after) == by_one_eos(kin, engine)
         compared += len(after)
     assert compared > 50
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("rule", [*RULES, Rule.parse("risk 0.3 audit 0.4")], ids=str)
+def test_under_a_cap_the_engine_answers_as_vllm_and_the_cost_has_its_forwards(
+    kin: Pair, router: Router, rule: Rule
+) -> None:
+    lockstep, capped = run(kin, router, rule), replace(rule, cap=5)
+    written = lockstep.run(PROMPTS, dict.fromkeys(PROMPTS, capped), LIMIT)
+    own = answers(kin, routed(router, capped))
+    for key, ids in written.items():
+        assert len(ids) == len(own[key].token_ids)
+        after = LIMIT - 1  # the limit's last token is always the LLM's
+        assert by_one_eos(kin, ids[:after]) == by_one_eos(kin, list(own[key].token_ids[:after]))
+    traces = [
+        Trace.of(len(ids), len(own[key].token_ids), own[key].visits) for key, ids in PROMPTS.items()
+    ]
+    assert work_of(traces, 4, "lockstep")[1].forwards == lockstep.forwards
 
 
 def by_one_eos(pair: Pair, ids: list[int]) -> list[int]:

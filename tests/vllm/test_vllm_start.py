@@ -33,7 +33,7 @@ def settings(tiny: TinyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def engine(tiny: TinyPair, dtype: str = "float32") -> Engine:
-    return Engine(str(tiny.llm), str(tiny.llm), dtype, "cpu", ())
+    return Engine(str(tiny.llm), str(tiny.llm), dtype, "cpu", (), 16)
 
 
 def test_the_engine_gets_absolute_folders_and_a_rule(
@@ -49,7 +49,7 @@ def test_the_engine_gets_absolute_folders_and_a_rule(
 
 
 def test_a_router_of_another_pair_is_refused(settings: dict[str, Any], tiny: TinyPair) -> None:
-    other = Engine(str(tiny.slm), str(tiny.slm), "float32", "cpu", ())
+    other = Engine(str(tiny.slm), str(tiny.slm), "float32", "cpu", (), 16)
     with pytest.raises(InputError, match="expected two models"):
         loading.prepare({"citer": settings}, other, OURS)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from citer.config.params import load_params
+from citer.config.params import ServeParams, load_params
 from citer.errors import InputError
 from citer.evaluation.choice import ChosenRule, upper_bound
 from citer.evaluation.difference import Graded
@@ -79,27 +79,33 @@ def test_a_table_that_is_torn_or_has_no_seal_is_refused_in_one_line(
         routed(run_id)
 
 
-def test_bytes_in_a_batch_are_those_of_the_deployed_rule_on_all_tasks(project: Path) -> None:
+def test_bytes_in_a_batch_are_of_the_deployed_rule_on_all_test_questions(project: Path) -> None:
     rule = Rule("risk", 0.8, 0.1)
     run_id = last_run(rule)
-    schema = point(["b8", "b8_delayed"])
+    schema = point(["b8", "b8_delayed", "b8_lockstep"])
     blank = {field.name: "" if field.type == pa.string() else 0 for field in schema}
+    blank |= {"bytes_per_answer_b8": 9.0, "bytes_per_answer_b8_lockstep": 8.0}
     places = [
-        ("audited", rule, "all", 7.0),
-        ("audited", rule, "math", 1.0),
-        ("audited", Rule("risk", 0.9, 0.1), "all", 2.0),
-        ("router", rule, "all", 3.0),
+        ("validation", "audited", rule, "all", 5.0),
+        ("test", "audited", rule, "math", 1.0),
+        ("test", "audited", Rule("risk", 0.9, 0.1), "all", 2.0),
+        ("test", "router", rule, "all", 3.0),
+        ("test", "audited", rule, "all", 7.0),
     ]
     rows = [
         blank
         | rule_columns(each)
-        | {"method": method, "task": task, "bytes_per_answer_b8_delayed": moved}
-        for method, each, task, moved in places
+        | {"split": split, "method": method, "task": task, "bytes_per_answer_b8_delayed": moved}
+        for split, method, each, task, moved in places
     ]
     report = project / f"mlruns/artifacts/{run_id}/artifacts/report"
     write_table(report / "points.parquet", pa.Table.from_pylist(rows, schema), schema, {})
-    assert batched_bytes(run_id, deployed(run_id), 8) == 7.0
-    assert batched_bytes(run_id, deployed(run_id), 32) is None
+    for serve, moved in (
+        (ServeParams(batch=8), 7.0),
+        (ServeParams(batch=8, engine="vllm"), 8.0),
+        (ServeParams(batch=32), None),
+    ):
+        assert batched_bytes(run_id, deployed(run_id), serve) == moved
 
 
 def test_the_questions_of_a_split_are_those_that_the_llm_answered(project: Path) -> None:
@@ -114,6 +120,7 @@ def test_the_questions_of_a_split_are_those_that_the_llm_answered(project: Path)
         (Rule("risk", 0.5, 0.1), True, upper_bound(3, 200, 0.01)),
         (Rule("risk", 0.5, 0.1), False, 1.0),
         (LLM_ALONE, False, 0.0),
+        (Rule("risk", 0.5, 1.0), True, 0.0),  # exact
     ],
 )
 def test_a_stored_certificate_is_read_at_the_confidence_now_asked(

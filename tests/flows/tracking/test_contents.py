@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,16 @@ from mlflow.entities import Run
 
 from citer.config.params import load_params
 from citer.errors import InputError
-from citer.models.bundle import read_bundle, write_bundle
-from citer.models.router import Router
 from citer.rule import Rule
 from citer.stages import paths
-from citer.storage.tables import read_json, write_json, write_text
+from citer.storage.tables import read_json, write_text
 from flows.dvc_commands import file_md5
 from flows.tracking import contents
 from flows.tracking.contents import children, track
 from flows.tracking.describe import facts
 from flows.tracking.model import log_router
 from flows.tracking.store import Store, make_store, open_store
-from tests.flows.project import CURVE, QUESTIONS, RULE, STAGES, commit, register, retrain
-from tests.heads import random_head
+from tests.flows.project import QUESTIONS, RULE, STAGES, commit, register, retrain
 
 OPEN = "from flows.tracking.store import make_store; print(make_store('citer').experiment_id)"
 
@@ -76,19 +74,23 @@ def test_a_run_has_the_metrics_and_the_rule_of_the_deployed_method(
     assert last.data.metrics[f"rivals/{other}_accuracy"] == 0.9
 
 
-def test_a_version_lists_every_head_of_its_bundle(project: Path) -> None:
-    retrain(1)
-    folder = paths.router(2)
-    router, card = read_bundle(folder)
-    third = random_head(next(iter(router.heads.values())).mlp.hidden_size)
-    identity = {key: card[key] for key in card.keys() - {"schema_version", "heads", "weights"}}
-    write_bundle(folder, Router({**router.heads, "audit_2": third}), identity)
-    write_json(folder / "metrics.json", {"best_epoch": 7})
-    write_json(folder / paths.CURVE, CURVE)
+@pytest.mark.parametrize(
+    ("by", "scorer"),
+    [
+        ("", None),
+        ("entropy", None),
+        ("agree_logistic", "agreement, ten numbers"),
+        ("stand", "preferences (rollout), the hidden state, a wide head"),
+    ],
+)
+def test_a_version_says_what_the_head_of_its_rule_learnt_and_reads(
+    project: Path, by: str, scorer: str | None
+) -> None:
+    labels = {"references": "given", "outcome": "rollout", "margin": None}
+    retrain(1, rule=replace(RULE, by=by), labels=labels)
     register()
-    _, _, (first, last) = tracked()
-    assert facts(first)["heads"] == "stand, agree"
-    assert facts(last)["heads"] == "stand, agree, audit_2"
+    _, _, (_, last) = tracked()
+    assert facts(last).get("scorer") == scorer
 
 
 def test_a_value_that_could_not_be_measured_is_not_logged(project: Path) -> None:

@@ -1,13 +1,14 @@
 """Which version becomes the champion: by the gate, and by hand."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flows.tracking.compare import compare
 from flows.tracking.registry import promote
-from tests.flows.project import register, retrain
+from tests.flows.project import RULE, change_params, register, retrain
 from tests.flows.tracking.registered import DATE, holder, version
 
 
@@ -37,6 +38,19 @@ def test_a_first_router_without_bound_or_gain_or_right_answers_is_kept_back(
     assert holder("champion") is None
     assert holder("challenger") == 2
     assert version(2).tags["decision"] == "kept back"
+
+
+def test_a_champion_of_another_place_is_no_bar(project: Path) -> None:
+    retrain(1)
+    register()
+    change_params("serve", engine="vllm", cap=4)
+    dearer = {"cost": 0.6, "rule": replace(RULE, cap=4)}
+    retrain(2, **dearer)
+    assert "was certified for another place (its rule: `risk 0.75 audit 0.1`)" in register()
+    assert holder("champion") == 4
+    change_params("serve", engine="citer")
+    retrain(3, **dearer)
+    assert "was certified for another place (its rule: `risk 0.75 audit 0.1 cap" in register()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 import mlflow
 import pytest
 
+from citer.config.params import ServeParams
 from citer.errors import InputError
 from citer.stages import paths
 from citer.storage.tables import read_json, write_json
@@ -44,12 +45,16 @@ def test_the_cost_of_a_version_is_the_one_that_the_gate_compares(project: Path) 
     retrain(1)
     file = paths.report(2) / "metrics.json"
     metrics = read_json(file)
-    metrics["audited"]["cost_b32_delayed"] = 0.375
+    metrics["audited"] |= {"cost_b32_delayed": 0.375, "cost_b8_delayed": 0.625}
     write_json(file, metrics)
     register()
     router = run_of(version(2))
-    for batch, cost in ((1, {"cost_b1": "0.5"}), (32, {"cost_b32_delayed": "0.375"})):
-        tags = tags_of(router, batch)
+    for batch, cost in (
+        (1, {"cost_b1": "0.5"}),
+        (8, {"cost_b8": "0.5"}),
+        (32, {"cost_b32_delayed": "0.375"}),
+    ):
+        tags = tags_of(router, ServeParams(batch=batch))
         assert {key: tags[key] for key in tags if key.startswith("cost_")} == cost
 
 

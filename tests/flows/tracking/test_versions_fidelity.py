@@ -46,7 +46,6 @@ def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
         "accuracy │ 100.0% [98.1, 100.0] │",
         "fidelity │ │ 100.0% [98.1, 100.0]",
         "references │ │ llm",
-        "outcome of labels │ │ suffix",
         "margin of labels, nats │ │ 4.0",
     ):
         assert f"│ {row} │" in f"{shown} │".replace("│ │ │", "│ │")

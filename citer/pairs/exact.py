@@ -1,0 +1,155 @@
+"""Exact rules of an untrained pair: what each costs, from one forward of the SLM over answers.
+
+An exact rule gives the LLM's own text, so the SLM's drafts follow the LLM's answer up to the first
+one that differs. The scores of drafts after that are not known; those of the LLM's tokens at the
+same positions take their place.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+from rich.table import Table
+
+from citer.decoding.answer import Request, Visit
+from citer.decoding.engine import Engine
+from citer.decoding.policy import CERTAINTIES, Policy, StepView, always_slm
+from citer.evaluation.cost import Batch, Prices, Trace, batches
+from citer.models.forced import Text, predict
+from citer.models.pair import Pair
+from citer.pairs.probe import Reply
+from citer.rule import Rule
+
+RISKS = (*(tenth / 10 for tenth in range(1, 10)), 0.95)
+GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+COLUMNS = [own for own in batches((1, 8, 32)) if own.slots == 1 or own.schedule == "delayed"]
+
+
+class Forced(NamedTuple):
+    """An answer of the LLM with T tokens, read by the SLM."""
+
+    prompt_len: int
+    agrees: Sequence[bool]  # whether the SLM's choice is the LLM's token
+    scores: Mapping[str, Sequence[float]]  # by the certainty's name
+
+
+class Priced(NamedTuple):
+    """A rule with its visits per token, and its cost by batch."""
+
+    rule: Rule | None  # None: the oracle, which visits only where the SLM is wrong
+    visits: float
+    costs: Mapping[Batch, float]
+
+
+@torch.inference_mode()
+def read_by_slm(pair: Pair, replies: Sequence[Reply]) -> list[Forced]:
+    """Let the SLM read the LLM's answers."""
+    texts = [_text(pair, reply) for reply in replies]
+    agrees, scores = list[bool](), {name: list[float]() for name in CERTAINTIES}
+    for predicted in predict(pair.slm, pair.vocabulary, texts):
+        none_C = torch.zeros_like(predicted.given_C)
+        view = StepView(predicted.hidden_CH, predicted.logits_CV, none_C, none_C)
+        agrees += (predicted.logits_CV.argmax(-1) == predicted.given_C).tolist()
+        for name, scorer in CERTAINTIES.items():
+            scores[name] += scorer(view).tolist()
+    ends = [0]
+    for text in texts:
+        ends.append(ends[-1] + len(text.ids) - text.first)
+    return [
+        Forced(
+            text.first,
+            agrees[start:end],
+            {name: own[start:end] for name, own in scores.items()},
+        )
+        for text, (start, end) in zip(texts, pairwise(ends), strict=True)
+    ]
+
+
+def _text(pair: Pair, reply: Reply) -> Text:
+    prompt_ids = pair.prompts.prompt_ids(reply.problem)
+    eos = [pair.eos_ids[0]] * (reply.tokens - len(reply.token_ids))
+    return Text([*prompt_ids, *reply.token_ids, *eos], len(prompt_ids))
+
+
+def priced(pair: Pair, answers: Sequence[Forced]) -> list[Priced]:
+    """Return every exact rule with its cost, and the oracle last."""
+    rules: list[Rule | None] = [Rule("every", gamma, 1.0) for gamma in GAMMAS]
+    rules += [Rule("risk", at, 1.0, name) for name in CERTAINTIES for at in RISKS]
+    prices, tokens = Prices.of(pair), [len(answer.agrees) for answer in answers]
+    alone = _moved(prices, answers, [[Visit(0, n, n) for n in range(own)] for own in tokens])
+    found = []
+    for rule in (*rules, None):
+        own = [visits(rule, answer) if rule else _of_oracle(answer) for answer in answers]
+        moved = zip(COLUMNS, _moved(prices, answers, own), alone, strict=True)
+        costs = {batch: routed / whole for batch, routed, whole in moved}
+        found.append(Priced(rule, sum(map(len, own)) / sum(tokens), costs))
+    return found
+
+
+def _moved(prices: Prices, answers: Sequence[Forced], own: Sequence[Sequence[Visit]]) -> list[int]:
+    """Return the bytes that these visits of all answers move in each batch."""
+    traces = [
+        Trace.of(answer.prompt_len, len(answer.agrees), made)
+        for answer, made in zip(answers, own, strict=True)
+    ]
+    return [prices.moved(*batch.work(traces)) for batch in COLUMNS]
+
+
+def visits(rule: Rule, answer: Forced) -> list[Visit]:
+    """Return the visits of an exact rule that writes this answer."""
+    made, written, scores = list[Visit](), 0, answer.scores.get(rule.by)
+    while written < len(answer.agrees):
+        drafts, kept = _drafted(rule, answer.agrees[written:], scores and scores[written:])
+        # An EOS at the end is judged unread.
+        seen = min(written + drafts, len(answer.agrees) - 1)
+        made.append(Visit(drafts, seen, written + kept))
+        written += kept + 1
+    return made
+
+
+def _drafted(rule: Rule, agrees: Sequence[bool], scores: Sequence[float] | None) -> tuple[int, int]:
+    """Return how many drafts are made before a visit, and how many of them are kept."""
+    risk, drafts = 1.0, 0
+    for drafts, score in enumerate(scores or [1.0] * len(agrees), 1):
+        risk *= score
+        if rule.due(risk, drafts):
+            break
+    kept = next((n for n, agrees in enumerate(agrees[:drafts]) if not agrees), drafts)
+    return drafts, kept
+
+
+def _of_oracle(answer: Forced) -> list[Visit]:
+    places = [n for n, agrees in enumerate(answer.agrees) if not agrees]
+    return [Visit(at - last, at, at) for last, at in pairwise([-1, *places])]
+
+
+def certain(rule: Rule) -> Policy:
+    """Return the policy of a rule that needs no trained head."""
+    return Policy(CERTAINTIES.get(rule.by, always_slm), rule)
+
+
+def seconds(engine: Engine, requests: Sequence[Request], policy: Policy) -> float:
+    """Return how long it takes to answer the requests one by one."""
+    start = perf_counter()
+    for request in requests:
+        next(engine.decode([request], policy))
+    return perf_counter() - start
+
+
+def best(found: Sequence[Priced], batch: Batch) -> Priced:
+    """Return the cheapest rule of a batch."""
+    return min((each for each in found if each.rule), key=lambda each: each.costs[batch])
+
+
+def table(found: Sequence[Priced]) -> Table:
+    """Make a table of the best rule of each batch size, and of the oracle."""
+    shown = Table("rule", title="The LLM's own text without training: bytes, LLM alone = 1")
+    for title in ("visits", *(f"batch {batch.slots}" for batch in COLUMNS)):
+        shown.add_column(title, justify="right")
+    rows = {each.rule: each for each in (*(best(found, batch) for batch in COLUMNS), found[-1])}
+    for each in rows.values():
+        name = f"{each.rule:.4g}" if each.rule else "bound for a trained head"
+        shown.add_row(name, f"{each.visits:.3f}", *(f"{own:.3f}" for own in each.costs.values()))
+    return shown

@@ -1,0 +1,78 @@
+"""Forecasts of exact rules, from one forward of the SLM, against the engine's own visits."""
+
+import pytest
+
+from citer.decoding.answer import Visit
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE
+from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.study import Study
+from citer.evaluation.sweep import request
+from citer.pairs.exact import COLUMNS, Forced, best, certain, priced, read_by_slm, visits
+from citer.pairs.probe import ask
+from citer.rule import Rule
+
+EVERY = Rule("every", 3, 1.0)
+
+
+@pytest.fixture(scope="module")
+def answers(study: Study) -> list[Forced]:
+    engine = Engine(study.pair, 6, study.decode.max_new_tokens)
+    asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
+    finished = [reply for reply in asked.replies if not reply.truncated]
+    assert finished
+    return read_by_slm(study.pair, finished)
+
+
+@pytest.mark.parametrize("text", ["every 1 audit 1", "every 3 audit 1", "every 8 audit 1"])
+def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> None:
+    """Scores play no part, so that even drafts after a wrong one are foreseen.
+
+    A wrong draft may be an EOS, which ends a run of drafts: answers with one are left out.
+    """
+    rule, engine = Rule.parse(text), Engine(study.pair, 6, study.decode.max_new_tokens)
+    asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
+    compared = 0
+    for reply in (reply for reply in asked.replies if not reply.truncated):
+        [own] = read_by_slm(study.pair, [reply])
+        [answer] = engine.decode([request(reply.problem, study.pair)], certain(rule))
+        made = [(visit.drafted, visit.kept) for visit in answer.visits]
+        if all(drafted == rule.at for drafted, _ in made[:-1]):
+            seen = [(visit.drafted, visit.kept) for visit in visits(rule, own)]
+            assert seen[:-1] == made[:-1]
+            compared += 1
+    assert compared
+
+
+def test_costs_are_those_of_the_visits(study: Study, answers: list[Forced]) -> None:
+    found = priced(study.pair, answers)
+    [own] = (each for each in found if each.rule == EVERY)
+    prices = Prices.of(study.pair)
+    made = [visits(EVERY, answer) for answer in answers]
+    routed, alone = (
+        sum(
+            prices.moved(trace.slm, trace.llm)
+            for answer, each in zip(answers, list_of_visits, strict=True)
+            for trace in [Trace.of(answer.prompt_len, len(answer.agrees), each)]
+        )
+        for list_of_visits in (
+            made,
+            [[Visit(0, n, n) for n in range(len(answer.agrees))] for answer in answers],
+        )
+    )
+    assert own.costs[COLUMNS[0]] == pytest.approx(routed / alone)
+    assert best(found, COLUMNS[0]).costs[COLUMNS[0]] <= own.costs[COLUMNS[0]]
+
+
+def test_the_oracle_visits_where_the_slm_is_wrong(study: Study, answers: list[Forced]) -> None:
+    oracle = priced(study.pair, answers)[-1]
+    wrong = sum(answer.agrees.count(False) for answer in answers)
+    assert oracle.rule is None
+    assert oracle.visits == pytest.approx(wrong / sum(len(a.agrees) for a in answers))
+
+
+def test_drafts_go_on_after_a_wrong_one_until_a_visit_is_due() -> None:
+    answer = Forced(5, [True, False, True, True, True], {"probability": [0.9, 0.9, 0.9, 0.5, 1.0]})
+    rule = Rule("risk", 0.5, 1.0, "probability")
+    assert visits(rule, answer) == [Visit(4, 4, 1), Visit(2, 4, 4)]
+    assert visits(Rule("every", 2, 1.0), answer) == [Visit(2, 2, 1), Visit(2, 4, 4)]

@@ -1,0 +1,70 @@
+"""Rules that ask no trained head route between the pair that params.yaml names."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from citer.config.params import Params
+from citer.data.importing import parse_row
+from citer.decoding.answer import Request
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE
+from citer.errors import InputError
+from citer.models.bundle import read_bundle, read_card
+from citer.rule import Rule
+from citer.serving.deployment import stored_rule
+from citer.serving.generate import generate
+from citer.serving.untrained import untrained
+from tests.generate.project import MATH, MAX_NEW_TOKENS, answers, own_pair
+
+
+@pytest.fixture
+def based(params: Params) -> Params:
+    """The project with the base SLM in place: here it is the finetuned one."""
+    pair = params.pair.model_copy(update={"slm": "data/models/slm"})
+    return params.model_copy(update={"pair": pair})
+
+
+@pytest.mark.parametrize(
+    "rule", ["every 3 audit 1", "risk 0.7 audit 1", "every 4 audit 1 from lookup"]
+)
+def test_an_exact_rule_without_a_router_gives_the_llms_own_text(
+    based: Params, tmp_path: Path, rule: str
+) -> None:
+    source, output = tmp_path / "questions.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    with untrained(based, Rule.parse(rule)) as bundle:
+        generate(based, bundle, source, output)
+    pair = own_pair(based)
+    engine = Engine(pair, 1, MAX_NEW_TOKENS)
+    for line in answers(output):
+        problem = parse_row({"problem": line["question"]}, "math", "question", source="own")
+        ids = tuple(pair.prompts.prompt_ids(problem))
+        [own] = engine.decode([Request("q", ids)], LLM_ALONE)
+        assert line["completion"] == pair.text(own.token_ids)
+
+
+def test_certainty_scores_where_a_rule_names_no_scorer(based: Params) -> None:
+    with untrained(based, Rule.parse("risk 0.7 audit 1")) as bundle:
+        assert stored_rule(bundle) == Rule.parse("risk 0.7 audit 1 by probability")
+        assert read_card(bundle)["slm"]["id"] == "data/models/slm"
+        assert read_bundle(bundle)[0].heads["none"].mlp is None
+    assert not bundle.exists()
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (None, "--router or --rule: expected one"),
+        ("risk 0.7 by narrow", "no scorer `narrow`; expected one of entropy, probability"),
+    ],
+)
+def test_a_rule_that_needs_a_head_is_refused(
+    based: Params, rule: str | None, expected: str
+) -> None:
+    with (
+        pytest.raises(InputError, match=expected),
+        untrained(based, rule and Rule.parse(rule)),
+    ):
+        pass
