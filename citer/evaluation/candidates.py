@@ -18,7 +18,7 @@ rollback is a fixed distance from the LLM's distribution; here an audit by odds 
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import groupby, product
 
 import numpy as np
 
@@ -85,7 +85,8 @@ def candidates(
         for drafter, name, audit in product(drafters, scorers, audits)
         if (visits := _visits(name, drafter, audit, taus, params))
     )
-    lines = [_line(scorers[own[0].by], [r for r in own if _fits(r)]) for own in rules]
+    fitting = (filter(_fits, own) for own in rules)
+    lines = [_line(scorers, [*one]) for own in fitting for _, one in groupby(own, method_of)]
     wanted = {NAMES.get(name, name) for name in params.candidates}
     return [line for line in lines if line.method.name in wanted]
 
@@ -110,9 +111,9 @@ def _fits(rule: Rule) -> bool:
     return rule.visit != "every" or not rule.cap or rule.at <= rule.cap
 
 
-def _line(scorer: Scorer, rules: Sequence[Rule]) -> Line:
+def _line(scorers: Mapping[str, Scorer], rules: Sequence[Rule]) -> Line:
     name = method_of(rules[0])
-    return Line(Method.of(name, scorer, STYLES[name]), rules)
+    return Line(Method.of(name, scorers[rules[0].by], STYLES[name]), rules)
 
 
 def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:
