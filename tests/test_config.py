@@ -161,7 +161,7 @@ def test_shipped_params_load_frozen():
             "[citer, audited,",
             "[citer, random,",
             "evaluate.candidates.1: 'random': expected 'citer', 'audited', 'citer_s', 'co_llm', "
-            "'entropy', 'bild', 'speculative', 'exact' or 'any'",
+            "'entropy', 'bild', 'speculative', 'lookup', 'exact' or 'any'",
         ),
         ("[citer, audited,", "[exact,", "evaluate.candidates: 'exact' is listed twice"),
         (
@@ -200,7 +200,7 @@ def test_shipped_params_load_frozen():
         (CHAT, "{system: Be brief.}", "pair: chat: not read by plain prompts; expected prompt: ch"),
         ("stop: []", "stop: END", "pair.stop: 'END': expected a list"),
         ("  batch: 1", "  batch: 0", "serve.batch: 0: expected greater than 0"),
-        ("  batch: 1", "  slots: 1", "serve: unknown key 'slots'; expected batch"),
+        ("  batch: 1", "  slots: 1", "serve: unknown key 'slots'; expected engine, batch, cap"),
         ("stop: []", "stop: ['']", "pair.stop.0: '': expected at least 1"),
     ],
 )

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from citer.evaluation.candidates import TARGETS
+from citer.evaluation.scorers import TARGETS
 from citer.labelling.targets import marginal_loss, targets
 from tests.tiny import MATH
 
