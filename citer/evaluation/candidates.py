@@ -9,7 +9,7 @@ A candidate belongs to one method. Known methods are points of this space:
     entropy       an entropy threshold: `score` by `entropy`
     bild          BiLD (Big Little Decoder, arXiv 2302.07863): by a certainty, with audits
     speculative   speculative decoding (arXiv 2211.17192): `every γ audit 1`
-    lookup        prompt lookup decoding: `every γ audit 1 from lookup`
+    lookup        prompt lookup decoding: `audit 1 from lookup`
     exact         any scorer with `audit 1`, among them SpecDec++ (arXiv 2405.19715)
     policy        all others
 
@@ -31,7 +31,6 @@ from citer.rule import Drafter, Rule, When
 from citer.sections import CandidateName
 
 PLAIN = {"stand": "router", "contested_llm": "citer_s", "co_llm": "co_llm", "entropy": "entropy"}
-EXACT = {("every", "slm"): "speculative", ("every", "lookup"): "lookup"}
 RELAXED = {"stand": "audited", "entropy": "bild", "probability": "bild"}
 NAMES: Mapping[CandidateName, str] = {"citer": "router", "any": "policy"}  # others are equal
 # `Findings.numbered` replaces the look of those with the first iteration's.
@@ -60,8 +59,10 @@ UNTRAINED: dict[str, Scorer] = {"": always_slm, **CERTAINTIES}
 
 def method_of(rule: Rule) -> str:
     """Return the name of a candidate's method. The rule names its scorer."""
+    if rule.exact and rule.draft == "lookup":
+        return "lookup"
     if rule.exact:
-        return EXACT.get((rule.visit, rule.draft), "exact")
+        return "speculative" if (rule.visit, rule.draft) == ("every", "slm") else "exact"
     if rule.draft != "slm":
         return "policy"
     return (RELAXED if rule.audit else PLAIN).get(rule.by, "policy")

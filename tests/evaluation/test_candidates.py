@@ -1,16 +1,14 @@
 """The candidates: no scorer has a setting that another lacks, and each has one method."""
 
+from dataclasses import replace
 from itertools import groupby, product
 from typing import get_args
 
 import pytest
 
-from citer.decoding.policy import ENTROPY, routed
+from citer.decoding.policy import CERTAINTIES, routed
 from citer.evaluation.candidates import (
     NAMES,
-    NUMBERS,
-    SCORERS,
-    STATE,
     STYLES,
     UNTRAINED,
     candidates,
@@ -18,21 +16,27 @@ from citer.evaluation.candidates import (
     quantiles,
     scorers_of,
 )
+from citer.evaluation.scorers import NUMBERS, SCORERS, STATE
 from citer.evaluation.sweep import Line
 from citer.models.router import Head, Router
-from citer.rule import Rule
+from citer.rule import Drafter, Rule
 from citer.sections import CandidateName
 from tests.studied import PARAMS
 
 ROUTER = Router({name: Head(None, slope=n) for n, name in enumerate(SCORERS)})
-NAMED = [ENTROPY, *SCORERS]
+NAMED = [*CERTAINTIES, *SCORERS]
 TAUS = {name: [0.3 + n / 100, 0.6 + n / 100] for n, name in enumerate(NAMED)}
 AUDITS = [0.3, 1.0]
 
 
-def lines_for(*wanted: CandidateName) -> list[Line]:
+DRAFTERS: tuple[Drafter, ...] = get_args(Drafter)
+
+
+def lines_for(
+    *wanted: CandidateName, drafters: tuple[Drafter, ...] = ("slm",), cap: int = 0
+) -> list[Line]:
     params = PARAMS.model_copy(update={"candidates": wanted})
-    return candidates(UNTRAINED | scorers_of(ROUTER), TAUS, params)
+    return candidates(UNTRAINED | scorers_of(ROUTER), TAUS, params, drafters, cap)
 
 
 @pytest.fixture
@@ -80,13 +84,16 @@ def test_every_candidate_belongs_to_one_method() -> None:
         "co_llm": "co_llm",
         "entropy": "entropy",
     }
-    audited = {"stand": "audited", "entropy": "bild"}
+    audited = {"stand": "audited", "entropy": "bild", "probability": "bild"}
     for name, visit in product(NAMED, ("score", "risk")):
         assert method_of(Rule(visit, 0.5, 0.0, name)) == plain.get(name, "policy")
         assert method_of(Rule(visit, 0.5, 0.3, name)) == audited.get(name, "policy")
         assert method_of(Rule(visit, 0.5, 1.0, name)) == "exact"
     assert method_of(Rule("every", 4, 1.0)) == "speculative"
     assert method_of(Rule("every", 4, 0.3)) == "policy"
+    assert method_of(Rule("every", 4, 1.0, draft="lookup")) == "lookup"
+    assert method_of(Rule("risk", 0.5, 1.0, draft="lookup")) == "lookup"
+    assert method_of(Rule("score", 0.5, 0.3, "stand", "both")) == "policy"
 
 
 def test_a_line_is_one_scorer_with_one_acceptance_and_has_its_methods_name(
@@ -98,19 +105,43 @@ def test_a_line_is_one_scorer_with_one_acceptance_and_has_its_methods_name(
     for line in lines:
         assert {method_of(rule) for rule in line.rules} == {line.method.name}
         assert line.method.style == STYLES[line.method.name]
-    assert {line.method.name for line in lines} == set(STYLES)
+    assert {line.method.name for line in lines} == set(STYLES) - {"lookup"}
 
 
 def test_each_listed_method_has_its_own_candidates_and_together_they_have_all(
     lines: list[Line],
 ) -> None:
-    own = {name: lines_for(name) for name in get_args(CandidateName)}
+    own = {name: lines_for(name, drafters=DRAFTERS) for name in get_args(CandidateName)}
     assert {NAMES.get(name, name) for name in own} == set(STYLES)
     for name, found in own.items():
         assert {line.method.name for line in found} == {NAMES.get(name, name)}
     rules = [rule for found in own.values() for line in found for rule in line.rules]
-    assert sorted(rules) == sorted(rule for line in lines for rule in line.rules)
+    all_lines = lines_for(*own, drafters=DRAFTERS)
+    assert sorted(rules) == sorted(rule for line in all_lines for rule in line.rules)
     assert len(set(rules)) == len(rules)
+    assert {rule for rule in rules if rule.draft == "slm"} == {
+        r for line in lines for r in line.rules
+    }
+
+
+def test_each_scorer_drafts_after_a_lookup_as_alone_and_a_lookup_needs_none() -> None:
+    found = lines_for(*get_args(CandidateName), drafters=DRAFTERS)
+    rules = [rule for line in found for rule in line.rules]
+    both = {replace(rule, draft="slm") for rule in rules if rule.draft == "both"}
+    assert both == {rule for rule in rules if rule.draft == "slm" and rule.audit}
+    lookups = {(r.by, r.visit, r.at, r.audit) for r in rules if r.draft == "lookup"}
+    visits = [*product(["every"], PARAMS.gammas), *product(["risk"], PARAMS.risks)]
+    assert lookups == {("", *visit, audit) for visit, audit in product(visits, AUDITS)}
+
+
+def test_a_cap_is_that_of_all_rules() -> None:
+    alone, capped = (
+        {r for line in lines_for(*get_args(CandidateName), cap=cap) for r in line.rules}
+        for cap in (0, 2)
+    )
+    assert {rule.cap for rule in capped} == {2}
+    fitting = {rule for rule in alone if rule.visit != "every" or rule.at <= 2}
+    assert {replace(rule, cap=0) for rule in capped} == fitting < alone
 
 
 def test_without_audits_in_the_settings_exact_candidates_remain() -> None:

@@ -27,7 +27,7 @@ def beside(
 
 
 FOUND = [
-    beside("entropy alone", PART, 0.8, 0.7, 0.9),
+    beside("certainty alone", PART, 0.8, 0.7, 0.9),
     beside("far", "rival", -0.5, -0.6, -0.4),
     beside("near", "exact", 0.125, 0.1, 0.15, ahead=-0.0625),
     beside("never", "rival", None, None, None),
@@ -102,7 +102,7 @@ def test_the_table_has_each_of_the_others_of_a_task():
     assert cells[0] == ["deployed rule beside", "", "cost %", "points"]
     ahead = "+25.0 [+25.0, +25.0]"
     assert cells[2:] == [
-        ["entropy alone", "one part changed", "+80.0 [+70.0, +90.0]", ahead],
+        ["certainty alone", "one part changed", "+80.0 [+70.0, +90.0]", ahead],
         ["far", "rival", "-50.0 [-60.0, -40.0]", ahead],
         ["near", "exact", "+12.5 [+10.0, +15.0]", "-6.2 [-6.2, -6.2]"],
         ["never", "rival", "not reached", ahead],

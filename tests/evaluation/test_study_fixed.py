@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from citer.decoding.policy import LLM_ALONE, Policy, StepView, low_entropy
+from citer.decoding.policy import CERTAINTIES, LLM_ALONE, Policy, StepView
 from citer.evaluation.bounds import BOUNDS
 from citer.evaluation.bounds.bound import Bound, Setting
 from citer.evaluation.bounds.random import random
@@ -83,10 +83,10 @@ def test_speculative_decoding_gives_the_llms_answers_with_fewer_visits(fixed):
         assert row["visits"] * (rule.at + 1) >= row["tokens"]
 
 
-def test_bild_is_entropy_with_audits(study, fixed):
+def test_bild_is_certainty_with_audits(study, fixed):
     rules = {rule_of(row) for row in fixed.points if row["method"] == "bild"}
     assert rules
     for rule in rules:
-        assert (rule.by, rule.audit) == ("entropy", 0.3)
-        answered = by_the_engine(study, Policy(low_entropy, rule))
+        assert rule.audit == 0.3
+        answered = by_the_engine(study, Policy(CERTAINTIES[rule.by], rule))
         assert in_the_rows(fixed, "bild", rule) == answered

@@ -89,7 +89,7 @@ def test_a_task_has_its_own_numbers():
 
 def test_each_task_has_a_row_for_each_changed_part_then_for_each_other_method():
     own = [row["other"] for row in found(ANSWERS)]
-    assert own == ["entropy alone", "entropy", "CITER-S", "random"] * 3
+    assert own == ["certainty alone", "entropy", "CITER-S", "random"] * 3
     wide = Rule("score", 0.7, by="narrow")
     answers = ANSWERS | {("policy", str(wide)): ("111", (1, 1, 1))}
     rows = found(answers, "policy", wide)
@@ -97,7 +97,7 @@ def test_each_task_has_a_row_for_each_changed_part_then_for_each_other_method():
     assert names == [
         f"{WIDE} in place of {STATE}",
         "contested → LLM in place of preferences",
-        "entropy alone",
+        "certainty alone",
     ]
     assert "router" in [row["other"] for row in rows]
 
@@ -112,12 +112,12 @@ def test_a_changed_part_is_compared_with_all_rules_that_have_it_of_any_method():
     rows = found(ANSWERS | audits)
     by_part = {row["other"]: row for row in rows if (row["task"], row["kind"]) == ("all", PART)}
     relaxed, exact = (f"{accepts} in place of {NO_AUDIT}" for accepts in (BETA, ONE))
-    assert list(by_part) == [relaxed, exact, "entropy alone"]
+    assert list(by_part) == [relaxed, exact, "certainty alone"]
     assert by_part[relaxed][COST] == pytest.approx(9 / 3 - 1)
     # 3 right for 27 bytes: half way from the SLM's 3, at 15, are 2 right.
     assert by_part[exact][COST] == pytest.approx(9 / 15 - 1)
     for name in (COST, ACCURACY):
-        assert by_part["entropy alone"][name] == beside(rows, "entropy")[name]
+        assert by_part["certainty alone"][name] == beside(rows, "entropy")[name]
 
 
 NO_AUDIT, BETA, ONE = "no audit", "audit β", "audit 1"
@@ -137,7 +137,7 @@ WIDE, STATE, NUMBERS = "the hidden state, a wide head", "the hidden state", "ten
                 VISIT,
                 f"{STATE} in place of {WIDE}",
                 f"{NUMBERS} in place of {WIDE}",
-                "entropy alone",
+                "certainty alone",
             ],
         ),
         (
@@ -149,7 +149,7 @@ WIDE, STATE, NUMBERS = "the hidden state, a wide head", "the hidden state", "ten
                 f"{WIDE} in place of {NUMBERS}",
                 f"{STATE} in place of {NUMBERS}",
                 *(f"{labels} in place of preferences" for labels in OTHER_LABELS),
-                "entropy alone",
+                "certainty alone",
             ],
         ),
         (
@@ -161,7 +161,7 @@ WIDE, STATE, NUMBERS = "the hidden state, a wide head", "the hidden state", "ten
                 "preferences in place of agreement",
                 f"{NUMBERS} in place of {STATE}",
                 *(f"{labels} in place of agreement" for labels in OTHER_LABELS[1:]),
-                "entropy alone",
+                "certainty alone",
             ],
         ),
         (
@@ -185,7 +185,7 @@ def test_a_candidate_that_differs_in_one_part_has_one_other_scorer_or_acceptance
         ("risk 0.5 audit 0.25 by stand", VISIT, ("every 4 audit 0.3",)),
         ("score 0.5 audit 1 by stand", VISIT, ("every 4 audit 1",)),
         ("every 4 audit 1", f"{NO_AUDIT} in place of {ONE}", ()),
-        ("score 0.5 audit 1 by stand", "entropy alone", ("risk 0.5 audit 1 by entropy",)),
+        ("score 0.5 audit 1 by stand", "certainty alone", ("risk 0.5 audit 1 by entropy",)),
         ("score 0.7 by stand", f"{STATE} in place of {WIDE}", ("score 0.5 by narrow",)),
         ("risk 0.5 audit 0.25 by stand", f"{NO_AUDIT} in place of {BETA}", ("score 0.3 by stand",)),
     ],
