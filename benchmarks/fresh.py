@@ -35,7 +35,7 @@ from citer.evaluation.points import ROUTER_STAMP, read_findings, rule_of
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method
 from citer.models.bundle import read_bundle
-from citer.rule import Rule
+from citer.rule import LLM, Rule
 from citer.sections import Count, Section
 from citer.stages import paths
 from citer.storage.schema import SPLITS
@@ -169,6 +169,7 @@ def answered(shop: Workshop) -> Seen:
     place = schedules(params.serve)
     found = {Tried(run.method, run.rule): compared(run, llm, place) for [run] in runs}
     chosen = read_as(report / "chosen.json", dict[str, ChosenRule])
+    found |= {Tried(name, LLM): compared(llm, llm, place) for name in chosen}  # where none passes
     return Seen(found, chosen, params.evaluate.epsilon)
 
 
@@ -191,4 +192,4 @@ def columns(shown: dict[str, Candidate]) -> dict[str, Any]:
 
 
 def _share(part: int, whole: int) -> tuple[float, float, float]:
-    return (part / max(whole, 1), *share_interval(part, whole))
+    return (part / whole, *share_interval(part, whole))

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from citer.training.targets import marginal_loss, targets
 
 from citer.evaluation.candidates import TARGETS
+from citer.labelling.targets import marginal_loss, targets
 from tests.tiny import MATH
 
 REFERENCE = 7

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from citer.training.targets import marginal_loss
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -14,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from citer.config.params import TrainParams
 from citer.data.splits import holdout_rows
 from citer.errors import InputError
+from citer.labelling.targets import marginal_loss
 from citer.models.router import EXTRAS, Head, RouterMLP
 from citer.training.router import (
     NARROW,

@@ -1,38 +1,47 @@
 """Fresh questions are new, asked once, by frozen code, and their figures are those by hand."""
 
 import subprocess
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 import torch
-from citer.report.against import Answers
 
+from benchmarks.fresh import Seen, check_unused, columns, fresh_questions, frozen_commit
 from benchmarks.fresh import answered as answered_by
-from benchmarks.fresh import check_unused, fresh_questions, frozen_commit, promises
 from benchmarks.workshop import Workshop
 from citer.data.importing import parse_row
 from citer.data.problems import question_key
-from citer.decoding.policy import routed
+from citer.data.tasks.grading import grade
+from citer.decoding.policy import LLM_ALONE, Policy, always_slm, routed
 from citer.demo import toy
 from citer.errors import InputError
-from citer.evaluation.choice import ChosenRule
-from citer.evaluation.sweep import request
-from citer.models.bundle import identity, write_bundle
+from citer.evaluation.candidates import STYLES
+from citer.evaluation.choice import Candidate, ChosenRule
+from citer.evaluation.evidence import Tried
+from citer.evaluation.place import counted
+from citer.evaluation.points import (
+    ROUTER_STAMP,
+    Findings,
+    outcome_table,
+    point_rows,
+    write_findings,
+)
+from citer.evaluation.study import ALONE_LINES
+from citer.evaluation.sweep import Line, Method, request
+from citer.models.bundle import identity, read_bundle, write_bundle
 from citer.rule import LLM, Rule
 from citer.stages import paths
-from tests.benchmarks.outcomes import alone, answered
+from citer.storage.tables import write_json
 from tests.heads import random_router
 
-BY_SCORE = Rule("score", 0.5)
+BY_SCORE, BOLD = Rule("score", 0.5, by="stand"), Rule("score", 0.2, by="stand")
+AUDITED, EXACT = Rule("risk", 0.4, 1, "agree"), Rule("every", 4, 1)
 
 
-def chosen(rule: Rule) -> ChosenRule:
-    return ChosenRule(rule, 0.05, 0.05, 100, 0, 0.03, True, 0.1, 0.2)
+def chosen(rule: Rule, cost: float = 0.2) -> ChosenRule:
+    return ChosenRule(rule, 0.05, 0.05, 100, 0, 0.03, rule != LLM, 0.1, cost)
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -106,36 +115,87 @@ def test_fresh_questions_are_in_no_split_and_not_in_the_pairs_training() -> None
     assert {question_key(problem.conversation) for problem in again} < known
 
 
-def test_promise_accuracy_and_cost_of_the_chosen_rules() -> None:
-    given = answered("router", BY_SCORE, "1101", 40), answered("audited", LLM, "1110", 100)
-    answers = Answers.of(pa.concat_tables([alone("1000", "1110"), *given]))
-    methods = {"router": chosen(BY_SCORE), "audited": chosen(LLM)}
-    found = promises(answers, methods, np.array([True, False, True, True]))
-    assert [found[name]["router"] for name in ("lost", "right", "cost")] == [1, 2, 0.4]
-    assert found["accuracy"]["router"][0] == pytest.approx(2 / 3)
-    # Wilson: (1 + z²/2) / (2 + z²) ± z sqrt(1/2 + z²/4) / (2 + z²)
-    assert found["risk"]["router"] == pytest.approx((0.5, 0.0945, 0.9055), abs=1e-4)
-    assert all(column["audited"] == column["llm"] for column in found.values())
-    assert found["lost"]["slm"] == 1
+def seen(discordant: int, cost: float, rule: Rule = BY_SCORE) -> Candidate:
+    return Candidate(rule, n=20, discordant=discordant, llm_fraction=0.5, cost=cost)
 
 
-def test_the_chosen_rules_answer_as_single_decodes(
-    shop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_regret_is_above_the_cheapest_candidate_that_keeps_the_promise_on_these_questions() -> None:
+    """It counts no candidate that loses more than ε, however cheap it is."""
+    tried = {
+        Tried("router", BY_SCORE): seen(2, 0.5),
+        Tried("exact", EXACT): seen(0, 0.6, EXACT),
+        Tried("policy", BY_SCORE): seen(1, 0.4),
+        Tried("bild", BY_SCORE): seen(2, 0.1),
+    }
+    rules = {"router": chosen(BY_SCORE, 0.3), "exact": chosen(EXACT, 0.2)}
+    found = Seen(tried, rules, epsilon=0.05)
+    assert found.deployed == tried[Tried("exact", EXACT)]
+    assert found.cheapest == tried[Tried("policy", BY_SCORE)]
+    assert found.regret == pytest.approx(0.6 / 0.4 - 1)
+
+
+def test_the_table_has_risk_and_cost_of_each_rule() -> None:
+    found = columns({"router": seen(1, 0.4)})
+    assert [found[name]["router"] for name in ("rule", "lost", "right", "cost")] == [
+        "score 0.5 by stand", 1, 20, 0.4
+    ]  # fmt: skip
+    # Wilson: (1 + z²/2) / (20 + z²) ± z sqrt(1 x 19 / 20 + z²/4) / (20 + z²)
+    assert found["risk"]["router"] == pytest.approx((0.05, 0.0089, 0.2361), abs=1e-4)
+
+
+@pytest.fixture
+def reported(shop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    """Router 2 with its report: two rules that validation tested, and one of a known method."""
     monkeypatch.chdir(tmp_path)
-    tau, risk = 0.37, shop.params.evaluate.risks[0]
-    rules = {"router": chosen(Rule("score", tau)), "audited": chosen(Rule("risk", risk, 1))}
     router = random_router(shop.pair.slm.hidden_size, seed=2, dtype=torch.float64)
-    card = identity(shop.pair) | {"iteration": 2}
-    write_bundle(paths.router(2), router, card)
+    write_bundle(paths.router(2), router, identity(shop.pair) | {"iteration": 2})
     shop = replace(shop, test=shop.test[:3])
-    outcomes = answered_by(shop, rules)
-    answers = Answers.of(outcomes)
-    assert {"slm", "llm", "router", "audited", "entropy"} <= set(answers.by_method)
-    for name, each in rules.items():
-        requests = [request(problem, shop.pair) for problem in shop.test]
-        decoded = shop.engine.decode(requests, routed(router, each.rule))
-        single = {answer.key: (len(answer.token_ids), sum(answer.by_llm)) for answer in decoded}
-        found = outcomes.filter((pc.field("split") == "test") & (pc.field("method") == name))
-        rows = found.to_pylist()
-        assert {r["problem_id"]: (r["tokens"], r["llm_tokens"]) for r in rows} == single
+    lines = [
+        Line(Method(name, always_slm, style=STYLES[name]), rules) for name, rules in TESTED.items()
+    ]
+    runs = [run for line in shop.sweep(shop.test, [*ALONE_LINES, *lines]) for run in line]
+    params, report = shop.params, paths.report(2)
+    places = counted(params.evaluate, params.serve)
+    report.mkdir(parents=True)
+    findings = Findings(outcome_table(runs), point_rows(runs, places)).candidates
+    write_findings(report, findings, places, ROUTER_STAMP)
+    rules = {"router": chosen(BY_SCORE), "exact": chosen(LLM), "speculative": chosen(EXACT)}
+    write_json(report / "chosen.json", {name: asdict(each) for name, each in rules.items()})
+    return shop
+
+
+TESTED = {"router": [BY_SCORE, BOLD], "exact": [AUDITED], "speculative": [EXACT]}
+
+
+def test_all_tested_candidates_answer_as_single_decodes(reported: Workshop) -> None:
+    found = answered_by(reported)
+    tried = {Tried(name, rule) for name, rules in TESTED.items() for rule in rules}
+    assert set(found.answered) == tried | {Tried(name, LLM) for name in TESTED}
+    router, _ = read_bundle(paths.router(2))
+    llm = single(reported, LLM_ALONE)
+    for each in tried:
+        own = single(reported, routed(router, each.rule))
+        kept = [right for key, (right, _, _) in own.items() if llm[key][0]]
+        answer = found.answered[each]
+        assert (answer.n, answer.discordant) == (len(kept), kept.count(False))
+        tokens, by_llm = (sum(row[n] for row in own.values()) for n in (1, 2))
+        assert answer.llm_fraction == by_llm / tokens
+    alone = found.answered[Tried("exact", LLM)]
+    assert (alone.cost, alone.discordant) == (1.0, 0)
+
+
+def test_if_no_rule_is_certified_the_llm_alone_is_the_deployed_one(reported: Workshop) -> None:
+    write_json(paths.report(2) / "chosen.json", {"exact": asdict(chosen(LLM, 1.0))})
+    found = answered_by(reported)
+    assert (found.deployed.rule, found.deployed.cost) == (LLM, 1.0)
+    assert found.regret >= 0
+
+
+def single(shop: Workshop, policy: Policy) -> dict[str, tuple[bool, int, int]]:
+    """Decode each question alone; return (correct, tokens, LLM's tokens)."""
+    found = {}
+    for problem in shop.test:
+        [answer] = shop.engine.decode([request(problem, shop.pair)], policy)
+        right = not answer.truncated and grade(problem, shop.pair.text(answer.token_ids))
+        found[problem.problem_id] = (right, len(answer.token_ids), sum(answer.by_llm))
+    return found
