@@ -9,7 +9,7 @@ A candidate belongs to one method. Known methods are points of this space:
     entropy       an entropy threshold: `score` by `entropy`
     bild          BiLD (Big Little Decoder, arXiv 2302.07863): by a certainty, with audits
     speculative   speculative decoding (arXiv 2211.17192): `every γ audit 1`
-    lookup        prompt lookup decoding: `audit 1 from lookup`
+    lookup        prompt lookup decoding: `every γ audit 1 from lookup`
     exact         any scorer with `audit 1`, among them SpecDec++ (arXiv 2405.19715)
     policy        all others
 
@@ -18,7 +18,7 @@ rollback is a fixed distance from the LLM's distribution; here an audit by odds 
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import groupby, product
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from citer.rule import Drafter, Rule, When
 from citer.sections import CandidateName
 
 PLAIN = {"stand": "router", "contested_llm": "citer_s", "co_llm": "co_llm", "entropy": "entropy"}
+EXACT = {("every", "slm"): "speculative", ("every", "lookup"): "lookup"}
 RELAXED = {"stand": "audited", "entropy": "bild", "probability": "bild"}
 NAMES: Mapping[CandidateName, str] = {"citer": "router", "any": "policy"}  # others are equal
 # `Findings.numbered` replaces the look of those with the first iteration's.
@@ -59,10 +60,8 @@ UNTRAINED: dict[str, Scorer] = {"": always_slm, **CERTAINTIES}
 
 def method_of(rule: Rule) -> str:
     """Return the name of a candidate's method. The rule names its scorer."""
-    if rule.exact and rule.draft == "lookup":
-        return "lookup"
     if rule.exact:
-        return "speculative" if (rule.visit, rule.draft) == ("every", "slm") else "exact"
+        return EXACT.get((rule.visit, rule.draft), "exact")
     if rule.draft != "slm":
         return "policy"
     return (RELAXED if rule.audit else PLAIN).get(rule.by, "policy")
@@ -86,7 +85,8 @@ def candidates(
         for drafter, name, audit in product(drafters, scorers, audits)
         if (visits := _visits(name, drafter, audit, taus, params))
     )
-    lines = [_line(scorers[own[0].by], [r for r in own if _fits(r)]) for own in rules]
+    fitting = (filter(_fits, own) for own in rules)
+    lines = [_line(scorers, [*one]) for own in fitting for _, one in groupby(own, method_of)]
     wanted = {NAMES.get(name, name) for name in params.candidates}
     return [line for line in lines if line.method.name in wanted]
 
@@ -111,9 +111,9 @@ def _fits(rule: Rule) -> bool:
     return rule.visit != "every" or not rule.cap or rule.at <= rule.cap
 
 
-def _line(scorer: Scorer, rules: Sequence[Rule]) -> Line:
+def _line(scorers: Mapping[str, Scorer], rules: Sequence[Rule]) -> Line:
     name = method_of(rules[0])
-    return Line(Method.of(name, scorer, STYLES[name]), rules)
+    return Line(Method.of(name, scorers[rules[0].by], STYLES[name]), rules)
 
 
 def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:

@@ -60,19 +60,19 @@ def parts(rule: Rule) -> list[Other]:
     if accepts == "alone":
         return []
     found = {
-        f"{acceptance} in place of {accepts}": _with(rule.by, acceptance)
+        f"{acceptance} in place of {accepts}": _with(rule, rule.by, acceptance)
         for acceptance in ("no audit", "audit β", "audit 1")
         if acceptance != accepts
     }
     if rule.by:
-        found["every γ in place of scores"] = _with("", accepts)
+        found["every γ in place of scores"] = _with(rule, "", accepts)
     if own := SCORERS.get(rule.by):
         for name, other in SCORERS.items():
             if other.input == own.input and other.labels != own.labels:
-                found[f"{other.labels} in place of {own.labels}"] = _with(name, accepts)
+                found[f"{other.labels} in place of {own.labels}"] = _with(rule, name, accepts)
             elif other.labels == own.labels and other.input != own.input:
-                found[f"{other.input} in place of {own.input}"] = _with(name, accepts)
-        found["certainty alone"] = _by_certainty(accepts)
+                found[f"{other.input} in place of {own.input}"] = _with(rule, name, accepts)
+        found["certainty alone"] = _by_certainty(rule, accepts)
     return [Other(name, PART, has) for name, has in found.items()]
 
 
@@ -82,15 +82,20 @@ def _acceptance(rule: Rule) -> str:
     return "audit 1" if rule.exact else "audit β" if rule.audit else "no audit"
 
 
-def _by_certainty(acceptance: str) -> Has:
-    entropy, probability = (_with(by, acceptance) for by in ("entropy", "probability"))
+def _by_certainty(like: Rule, acceptance: str) -> Has:
+    entropy, probability = (_with(like, by, acceptance) for by in ("entropy", "probability"))
     return lambda method, rule: entropy(method, rule) or probability(method, rule)
 
 
-def _with(by: str, acceptance: str) -> Has:
-    """Return whether a rule is such a candidate. A bound's rule names no scorer, but has scores."""
-    own = by, acceptance, not by
-    return lambda _, rule: (rule.by, _acceptance(rule), rule.visit == "every") == own
+def _with(like: Rule, by: str, acceptance: str) -> Has:
+    """Return whether a rule is such a candidate, from the drafter of `like`."""
+    own = by, acceptance, like.draft
+    return lambda _, rule: (rule.by, _acceptance(rule), rule.draft) == own and _is_candidate(rule)
+
+
+def _is_candidate(rule: Rule) -> bool:
+    """A bound's rule names no scorer, but has scores."""
+    return bool(rule.by) or rule.visit == "every" or rule.draft != "slm"
 
 
 @dataclass(frozen=True)

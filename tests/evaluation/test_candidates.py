@@ -25,18 +25,14 @@ from tests.studied import PARAMS
 
 ROUTER = Router({name: Head(None, slope=n) for n, name in enumerate(SCORERS)})
 NAMED = [*CERTAINTIES, *SCORERS]
+DRAFTERS: list[Drafter] = ["slm", "lookup", "both"]
 TAUS = {name: [0.3 + n / 100, 0.6 + n / 100] for n, name in enumerate(NAMED)}
 AUDITS = [0.3, 1.0]
 
 
-DRAFTERS: tuple[Drafter, ...] = get_args(Drafter)
-
-
-def lines_for(
-    *wanted: CandidateName, drafters: tuple[Drafter, ...] = ("slm",), cap: int = 0
-) -> list[Line]:
+def lines_for(*wanted: CandidateName, cap: int = 0) -> list[Line]:
     params = PARAMS.model_copy(update={"candidates": wanted})
-    return candidates(UNTRAINED | scorers_of(ROUTER), TAUS, params, drafters, cap)
+    return candidates(UNTRAINED | scorers_of(ROUTER), TAUS, params, DRAFTERS, cap)
 
 
 @pytest.fixture
@@ -44,9 +40,13 @@ def lines() -> list[Line]:
     return lines_for(*get_args(CandidateName))
 
 
+def rules_of(lines: list[Line], drafter: Drafter) -> list[Rule]:
+    return [rule for line in lines for rule in line.rules if rule.draft == drafter]
+
+
 def test_every_scorer_has_the_same_visits_and_audits(lines: list[Line]) -> None:
     """Only the places of τ differ: they are quantiles of its own scores."""
-    rules = sorted((rule for line in lines for rule in line.rules), key=lambda rule: rule.by)
+    rules = sorted(rules_of(lines, "slm"), key=lambda rule: rule.by)
     settings = {
         name: sorted((r.visit, r.at if r.visit != "score" else "τ", r.audit) for r in own)
         for name, own in groupby(rules, key=lambda rule: rule.by)
@@ -60,6 +60,27 @@ def test_every_scorer_has_the_same_visits_and_audits(lines: list[Line]) -> None:
     assert first == sorted([*risks, *scores])
     assert every == sorted(("every", gamma, beta) for gamma in PARAMS.gammas for beta in AUDITS)
     assert {r.at for r in rules if (r.by, r.visit) == ("narrow", "score")} == {*TAUS["narrow"]}
+
+
+def test_lookups_have_the_same_grid_for_every_scorer_if_they_are_tried(lines: list[Line]) -> None:
+    """All with audits. A lookup alone has scores of its own, so that no scorer is asked."""
+    both = {replace(rule, draft="slm") for rule in rules_of(lines, "both")}
+    assert both == {rule for rule in rules_of(lines, "slm") if rule.audit}
+    alone = {replace(rule, draft="slm") for rule in rules_of(lines, "lookup")}
+    risks = {Rule("risk", rho, beta) for rho in PARAMS.risks for beta in AUDITS}
+    assert alone == risks | {rule for rule in both if not rule.by}
+    untried = candidates(UNTRAINED | scorers_of(ROUTER), TAUS, PARAMS)
+    assert {rule.draft for line in untried for rule in line.rules} == {"slm"}
+
+
+@pytest.mark.parametrize("cap", [1, 2, 16])
+def test_a_cap_is_that_of_all_rules_and_no_rule_visits_later(lines: list[Line], cap: int) -> None:
+    """Below every γ, the scorer without a name has no line."""
+    capped = [rule for line in lines_for(*get_args(CandidateName), cap=cap) for rule in line.rules]
+    whole = [rule for line in lines for rule in line.rules]
+    fitting = [rule for rule in whole if rule.visit != "every" or rule.at <= cap]
+    assert capped == [replace(rule, cap=cap) for rule in fitting]
+    assert len(fitting) < len(whole) or cap == 16
 
 
 def test_every_source_of_labels_has_a_small_head_and_a_logistic_one() -> None:
@@ -92,56 +113,34 @@ def test_every_candidate_belongs_to_one_method() -> None:
     assert method_of(Rule("every", 4, 1.0)) == "speculative"
     assert method_of(Rule("every", 4, 0.3)) == "policy"
     assert method_of(Rule("every", 4, 1.0, draft="lookup")) == "lookup"
-    assert method_of(Rule("risk", 0.5, 1.0, draft="lookup")) == "lookup"
-    assert method_of(Rule("score", 0.5, 0.3, "stand", "both")) == "policy"
+    for relaxed in (Rule("risk", 0.5, 0.3, "stand", "both"), Rule("risk", 0.5, 0.3, "", "lookup")):
+        assert method_of(relaxed) == "policy"
+        assert method_of(replace(relaxed, audit=1)) == "exact"
+    assert method_of(Rule("every", 4, 1.0, draft="both")) == "exact"
 
 
 def test_a_line_is_one_scorer_with_one_acceptance_and_has_its_methods_name(
     lines: list[Line],
 ) -> None:
-    families = [{(rule.by, rule.audit) for rule in line.rules} for line in lines]
+    families = [{(rule.by, rule.audit, rule.draft) for rule in line.rules} for line in lines]
     assert all(len(family) == 1 for family in families)
-    assert len(set().union(*families)) == len(lines)
+    assert len(set().union(*families)) == len(lines) - 1  # a lookup by γ is a known method
     for line in lines:
         assert {method_of(rule) for rule in line.rules} == {line.method.name}
         assert line.method.style == STYLES[line.method.name]
-    assert {line.method.name for line in lines} == set(STYLES) - {"lookup"}
+    assert {line.method.name for line in lines} == set(STYLES)
 
 
 def test_each_listed_method_has_its_own_candidates_and_together_they_have_all(
     lines: list[Line],
 ) -> None:
-    own = {name: lines_for(name, drafters=DRAFTERS) for name in get_args(CandidateName)}
+    own = {name: lines_for(name) for name in get_args(CandidateName)}
     assert {NAMES.get(name, name) for name in own} == set(STYLES)
     for name, found in own.items():
         assert {line.method.name for line in found} == {NAMES.get(name, name)}
     rules = [rule for found in own.values() for line in found for rule in line.rules]
-    all_lines = lines_for(*own, drafters=DRAFTERS)
-    assert sorted(rules) == sorted(rule for line in all_lines for rule in line.rules)
+    assert sorted(rules) == sorted(rule for line in lines for rule in line.rules)
     assert len(set(rules)) == len(rules)
-    assert {rule for rule in rules if rule.draft == "slm"} == {
-        r for line in lines for r in line.rules
-    }
-
-
-def test_each_scorer_drafts_after_a_lookup_as_alone_and_a_lookup_needs_none() -> None:
-    found = lines_for(*get_args(CandidateName), drafters=DRAFTERS)
-    rules = [rule for line in found for rule in line.rules]
-    both = {replace(rule, draft="slm") for rule in rules if rule.draft == "both"}
-    assert both == {rule for rule in rules if rule.draft == "slm" and rule.audit}
-    lookups = {(r.by, r.visit, r.at, r.audit) for r in rules if r.draft == "lookup"}
-    visits = [*product(["every"], PARAMS.gammas), *product(["risk"], PARAMS.risks)]
-    assert lookups == {("", *visit, audit) for visit, audit in product(visits, AUDITS)}
-
-
-def test_a_cap_is_that_of_all_rules() -> None:
-    alone, capped = (
-        {r for line in lines_for(*get_args(CandidateName), cap=cap) for r in line.rules}
-        for cap in (0, 2)
-    )
-    assert {rule.cap for rule in capped} == {2}
-    fitting = {rule for rule in alone if rule.visit != "every" or rule.at <= 2}
-    assert {replace(rule, cap=0) for rule in capped} == fitting < alone
 
 
 def test_without_audits_in_the_settings_exact_candidates_remain() -> None:

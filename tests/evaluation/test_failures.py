@@ -1,23 +1,22 @@
 """What a grader failed on is counted in tables, and said in the reports."""
 
-from dataclasses import replace
-from pathlib import Path
-
-from citer.config.params import load_params
+from citer.config.params import SHIPPED, load_params
 from citer.data.problems import Problem
 from citer.data.tasks.grading import Failures
 from citer.decoding.answer import Counts
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.measure import ACCURACY, Conditions
+from citer.evaluation.place import counted
 from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Result, Run
 from citer.pairs.floor import shortfalls
 from citer.report.standings import metrics, standings, summary
-from tests.reported import chosen_rule
+from tests.reported import NOTHING_CERTIFIED
 
 TASK = "python:data/own/t.py:Own"
-PARAMS = load_params(Path(__file__).parents[2] / "citer/config/params.yaml").evaluate
+PARAMS = load_params(SHIPPED)
+SIZES = PARAMS.evaluate.batches
 PRICES = Prices(slm_weights=1, llm_weights=10, slm_kv=0, llm_kv=0)
 
 
@@ -44,12 +43,11 @@ PARTS = [
 
 def written(results: list[Result], failed: list[Failures]) -> tuple[dict, str]:
     """Return the metrics and the table of the models alone and a router that is the LLM."""
-    points = point_rows(runs(results), PARAMS)
-    chosen = {"router_1": replace(chosen_rule("score 1"), rule=ALONE_LINES[1].rules[0])}
+    points = point_rows(runs(results), counted(PARAMS.evaluate, PARAMS.serve))
+    chosen = {"llm": NOTHING_CERTIFIED}
     rows = standings(points, chosen)
-    return metrics(rows, chosen, ACCURACY), summary(
-        rows, chosen, PARAMS.batches, Conditions(), failed
-    )
+    text = summary(rows, chosen, SIZES, Conditions(), failed)
+    return metrics(rows, chosen, ACCURACY), text
 
 
 def test_outcomes_have_the_share_and_the_failure_of_an_answer() -> None:

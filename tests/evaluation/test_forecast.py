@@ -1,7 +1,7 @@
 import pytest
 
 from citer.config.params import SHIPPED, load_params
-from citer.pairs.forecast import ANEW, AUDITED, FIXED, HELD_OUT, Workload, in_words
+from citer.pairs.forecast import ANEW, AUDITED, FIXED, HELD_OUT, SHARED, Workload, in_words
 from citer.pairs.probe import Pace
 
 QUESTIONS = {"preference": 60, "validation": 30, "test": 30}
@@ -26,11 +26,11 @@ ASKED = 30 + 30 + HELD_OUT * 15
 
 
 def test_rivals_answer_by_each_model_alone_and_by_the_candidates_of_all_iterations():
-    """A candidate has half of the work of an answer by itself."""
+    """Candidates share much of their work."""
     alone = 60 * 2.0
-    audited = FIXED * ASKED * 0.5 * AUDITED * 2.0
+    audited = FIXED * ASKED * SHARED * AUDITED * 2.0
     assert minutes(FAST, SLOW)["rivals"] == pytest.approx((alone + audited) / 60)
-    drafted = FIXED * ASKED * 0.5 * 2.0
+    drafted = FIXED * ASKED * SHARED * 2.0
     assert minutes(SLOW, FAST)["rivals"] == pytest.approx((alone + drafted) / 60)
 
 
@@ -40,7 +40,7 @@ def test_query_level_routing_only_adds_the_preference_questions_of_each_model_al
 
 
 def test_a_router_is_evaluated_by_its_own_candidates():
-    assert minutes(SLOW, FAST)["evaluate@k"] == pytest.approx(ANEW * ASKED * 0.5 * 2.0 / 60)
+    assert minutes(SLOW, FAST)["evaluate@k"] == pytest.approx(ANEW * ASKED * SHARED * 2.0 / 60)
 
 
 def test_suffix_reads_half_of_an_answer_twice_for_each_contested_token():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from citer.config.params import SamplingParams
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, routed
+from citer.decoding.policy import CERTAINTIES, LLM_ALONE, SLM_ALONE, routed
 from citer.evaluation.points import Findings, rule_of
 from citer.evaluation.study import Study
 from citer.models.router import Router
@@ -47,7 +47,7 @@ def test_exact_rules_give_the_llms_samples(sampled: Study, router: Router, alone
     exact = {
         (row["method"], rule_of(row)) for row in findings.candidates.on_test if row["audit"] == 1
     }
-    assert {rule.by for _, rule in exact} == {"", "entropy", *router.heads}
+    assert {rule.by for _, rule in exact} == {"", *CERTAINTIES, *router.heads}
     llm = alone.llm_alone("test")
     for method, rule in exact:
         policy = routed(router, rule)

@@ -185,14 +185,30 @@ def test_a_candidate_that_differs_in_one_part_has_one_other_scorer_or_acceptance
         ("risk 0.5 audit 0.25 by stand", VISIT, ("every 4 audit 0.3",)),
         ("score 0.5 audit 1 by stand", VISIT, ("every 4 audit 1",)),
         ("every 4 audit 1", f"{NO_AUDIT} in place of {ONE}", ()),
-        ("score 0.5 audit 1 by stand", "certainty alone", ("risk 0.5 audit 1 by entropy",)),
+        (
+            "score 0.5 audit 1 by stand",
+            "certainty alone",
+            ("risk 0.5 audit 1 by entropy", "score 0.5 audit 1 by probability"),
+        ),
+        (
+            "score 0.5 audit 1 by stand from both",
+            "certainty alone",
+            ("risk 0.5 audit 1 by entropy from both",),
+        ),
+        (
+            "every 4 audit 1 from lookup",
+            f"{BETA} in place of {ONE}",
+            ("risk 0.5 audit 0.3 from lookup",),
+        ),
         ("score 0.7 by stand", f"{STATE} in place of {WIDE}", ("score 0.5 by narrow",)),
         ("risk 0.5 audit 0.25 by stand", f"{NO_AUDIT} in place of {BETA}", ("score 0.3 by stand",)),
     ],
 )
-def test_no_part_has_a_bound_or_a_model_alone(rule, part, has):
+def test_no_part_has_a_bound_a_model_alone_or_another_drafter(rule, part, has):
     tried = [
         *("every 4 audit 0.3", "every 4 audit 1", "risk 0.5 audit 1 by entropy"),
+        *("score 0.5 audit 1 by probability", "risk 0.5 audit 1 by entropy from both"),
+        "risk 0.5 audit 0.3 from lookup",
         *("score 0.5 by narrow", "score 0.3 by stand", "score 0.5"),  # the last one of a bound
         *map(str, (SLM, LLM)),
     ]
