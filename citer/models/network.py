@@ -16,6 +16,7 @@ from citer.config.params import PairParams
 from citer.models.device import device_for, device_map_for
 from citer.models.folder import ModelFolder
 from citer.models.forward import OWN, Forward, check_forward, deviation
+from citer.models.rounding import linear_layers, round_weights
 from citer.models.stock import STOCK, load_stock
 from citer.progress import warn
 
@@ -43,7 +44,7 @@ def load_network(name: str, folder: ModelFolder, params: PairParams) -> PreTrain
             local_files_only=True,
         )
         network.requires_grad_(False).eval().to(device_for(name, params))
-        pack(network)
+        round_weights(network) if folder.weights == "int8" else pack(network)
     check_forward(network, folder.path, forward)
     return network
 
@@ -76,12 +77,7 @@ def pack(network: nn.Module) -> None:
     needs the plain layout. The packed layers use private operators of PyTorch. If these have
     changed, no layer is replaced, and a warning says that decoding is slower.
     """
-    places = [
-        (parent, name, layer)
-        for parent in network.modules()
-        for name, layer in parent.named_children()
-        if isinstance(layer, nn.Linear) and _packable(layer.weight)
-    ]
+    places = [place for place in linear_layers(network) if _packable(place[2].weight)]
     if places and not _works(places[0][2]):
         warn(f"torch {torch.__version__}: oneDNN's operators have changed: decoding will be slower")
         return
