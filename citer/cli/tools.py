@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from citer.config.pair import Weights
 from citer.config.params import load_params
 
 # of benchmarks/bench.py, which imports torch
@@ -19,6 +20,9 @@ def profile(
     llm: Annotated[Path | None, typer.Option(help="Model folder. Default: pair.llm.")] = None,
     dtype: Annotated[
         Dtype | None, typer.Option(help="Precision in which models run. Default: pair.dtype.")
+    ] = None,
+    slm_weights: Annotated[
+        Weights | None, typer.Option(help="Weights of the SLM. Default: pair.slm_weights.")
     ] = None,
     devices: Annotated[int, typer.Option(min=1, max=1024, help="Number of devices.")] = 1,
     memory: Annotated[float, typer.Option(min=0.1, max=1e6, help="GiB of each device.")] = 80,
@@ -41,7 +45,8 @@ def profile(
         params = load_params()
         slm, llm = slm or Path(params.pair.slm), llm or Path(params.pair.llm)
         dtype = dtype or Dtype(params.pair.dtype)
-    sizes = ModelSize.of(slm, dtype), ModelSize.of(llm, dtype)
+        slm_weights = slm_weights or params.pair.slm_weights
+    sizes = ModelSize.of(slm, dtype, slm_weights or "stored"), ModelSize.of(llm, dtype)
     sized = Profile(*sizes, devices, memory, slots, positions)
     if as_json:
         typer.echo(json.dumps(numbers(sized), indent=2))
