@@ -7,6 +7,7 @@ batch. Elsewhere the weights are converted in every forward.
 
 from collections.abc import Iterator
 from copy import deepcopy
+from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +42,9 @@ class Int8Linear(nn.Module):
         """Convert the weights to FBGEMM's layout."""
         scale_O = self.scale[:, 0].double()
         zero_O = torch.zeros(len(scale_O), dtype=torch.long)
-        quantised_OI = torch._make_per_channel_quantized_tensor(self.weight, scale_O, zero_O, 0)
+        with catch_warnings():  # PyTorch means to remove quantised dtypes some day
+            simplefilter("ignore", UserWarning)
+            quantised_OI = torch._make_per_channel_quantized_tensor(self.weight, scale_O, zero_O, 0)
         self.packed = torch.ops.quantized.linear_prepack(quantised_OI, None)
         self.weight = nn.Parameter(self.weight.to("meta"), requires_grad=False)
 
@@ -62,8 +65,8 @@ class Int8Linear(nn.Module):
 def round_weights(network: nn.Module) -> None:
     """Round the weights of every linear layer, large or small.
 
-    The packed layers use private operators of PyTorch. If FBGEMM does not run here, no layer is
-    packed, and a warning says that decoding is slower.
+    The packed layers use operators of PyTorch that it means to remove. If they do not run here, no
+    layer is packed, and a warning says that decoding is slower.
     """
     places = list(linear_layers(network))
     rounded = [Int8Linear(layer) for _, _, layer in places]
