@@ -21,9 +21,6 @@ def profile(
     dtype: Annotated[
         Dtype | None, typer.Option(help="Precision in which models run. Default: pair.dtype.")
     ] = None,
-    slm_weights: Annotated[
-        Weights | None, typer.Option(help="Weights of the SLM. Default: pair.slm_weights.")
-    ] = None,
     devices: Annotated[int, typer.Option(min=1, max=1024, help="Number of devices.")] = 1,
     memory: Annotated[float, typer.Option(min=0.1, max=1e6, help="GiB of each device.")] = 80,
     slots: Annotated[int, typer.Option(min=1, max=2**14, help="Sequences at once.")] = 32,
@@ -41,12 +38,13 @@ def profile(
     from citer.pairs.profile import Profile
     from citer.pairs.profile_tables import numbers, show
 
+    weights: Weights = "stored"
     if not (slm and llm and dtype):
         params = load_params()
         slm, llm = slm or Path(params.pair.slm), llm or Path(params.pair.llm)
         dtype = dtype or Dtype(params.pair.dtype)
-        slm_weights = slm_weights or params.pair.slm_weights
-    sizes = ModelSize.of(slm, dtype, slm_weights or "stored"), ModelSize.of(llm, dtype)
+        weights = params.pair.slm_weights
+    sizes = ModelSize.of(slm, dtype, weights), ModelSize.of(llm, dtype)
     sized = Profile(*sizes, devices, memory, slots, positions)
     if as_json:
         typer.echo(json.dumps(numbers(sized), indent=2))

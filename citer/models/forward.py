@@ -84,9 +84,8 @@ def check_forward(network: PreTrainedModel, origin: Path, forward: Forward = OWN
         forward.hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
         for part_M in (ids_M[:BEGUN], ids_M[BEGUN:])
     ]
-    rounds = getattr(network, "is_quantized", False) or any(
-        isinstance(layer, Int8Linear) for layer in network.modules()
-    )
+    rounded = any(isinstance(layer, Int8Linear) for layer in network.modules())
+    rounds = rounded or getattr(network, "is_quantized", False)
     tolerance = QUANTISED if rounds else TOLERANCE[network.dtype]
     if not deviation(torch.cat(parts), theirs_MH) <= tolerance:
         raise InputError(

@@ -15,8 +15,8 @@ from transformers.utils.logging import disable_progress_bar
 from citer.config.params import PairParams
 from citer.models.device import device_for, device_map_for
 from citer.models.folder import ModelFolder
-from citer.models.forward import OWN, Forward, check_forward, deviation
-from citer.models.rounding import linear_layers, round_weights
+from citer.models.forward import OWN, Forward, check_forward
+from citer.models.rounding import linear_layers, round_weights, works
 from citer.models.stock import STOCK, load_stock
 from citer.progress import warn
 
@@ -78,25 +78,11 @@ def pack(network: nn.Module) -> None:
     changed, no layer is replaced, and a warning says that decoding is slower.
     """
     places = [place for place in linear_layers(network) if _packable(place[2].weight)]
-    if places and not _works(places[0][2]):
+    if places and not works(places[0][2], PackedLinear, TOLERANCE[places[0][2].weight.dtype]):
         warn(f"torch {torch.__version__}: oneDNN's operators have changed: decoding will be slower")
         return
     for parent, name, layer in places:
         setattr(parent, name, PackedLinear(layer))
-
-
-@torch.inference_mode()
-def _works(linear: nn.Linear) -> bool:
-    """Return whether a packed layer gives the same products, for one token and for several."""
-    states_MI = torch.linspace(-1, 1, (FEWEST + 1) * linear.in_features, dtype=linear.weight.dtype)
-    states_MI = states_MI.view(-1, linear.in_features)
-    try:
-        packed = PackedLinear(linear)
-        parts = (states_MI[:1], states_MI)
-        deviations = (deviation(packed(part_MI), linear(part_MI)) for part_MI in parts)
-        return all(each <= TOLERANCE[linear.weight.dtype] for each in deviations)
-    except (AttributeError, RuntimeError, TypeError):
-        return False  # the operator is missing or takes other arguments
 
 
 def _packable(weight: Tensor) -> bool:

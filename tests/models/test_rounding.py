@@ -17,7 +17,7 @@ from citer.models.bundle import folder_identity, identity, write_bundle
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.outlined import outline_pair
 from citer.models.pair import Pair, load_pair
-from citer.models.rounding import LEVELS, Int8Linear, deviation, round_weights
+from citer.models.rounding import LEVELS, Int8Linear, PackedInt8Linear, deviation, round_weights
 from citer.models.size import ModelSize
 from citer.rule import Rule
 from citer.serving.deployment import deploy, served_pair
@@ -84,21 +84,21 @@ def test_products_on_another_device_round_the_weights_only() -> None:
     torch.testing.assert_close(rounded(states_NI), expected_NO)
 
 
-def of_no_operator(rounded: Int8Linear) -> None:
-    torch.ops.quantized.no_such_operator(rounded.weight)
+def without_operator(packed: PackedInt8Linear, states: torch.Tensor) -> torch.Tensor:
+    return torch.ops.quantized.no_such_operator(states, packed.packed)
 
 
-def of_other_weights(rounded: Int8Linear) -> None:
-    rounded.weight = nn.Parameter(-rounded.weight, requires_grad=False)
+def of_other_sign(packed: PackedInt8Linear, states: torch.Tensor) -> torch.Tensor:
+    return -states @ torch.ops.quantized.linear_unpack(packed.packed)[0].dequantize().T
 
 
-@pytest.mark.parametrize("changed", [of_no_operator, of_other_weights])
+@pytest.mark.parametrize("changed", [without_operator, of_other_sign])
 def test_layers_are_not_packed_where_the_operators_have_changed(
     changed: Callable,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
 ) -> None:
-    monkeypatch.setattr(Int8Linear, "pack", changed)
+    monkeypatch.setattr(PackedInt8Linear, "forward", changed)
     linear = layer(torch.bfloat16)
     network = nn.Sequential(linear)
     round_weights(network)
