@@ -11,6 +11,7 @@ from citer.cli.answers import RouterOption, RuleOption, check_router, fetched, p
 from citer.cli.extra import need
 from citer.config.params import load_params
 from citer.errors import InputError
+from citer.stages import paths
 
 if TYPE_CHECKING:
     from citer.serving.log import Traffic
@@ -64,10 +65,12 @@ def serve(
     need("serve", "citer serve")
     params, parsed = load_params(), parse_rule(rule)
     check_router(router)
+    from citer.serving.server.page import offered_questions
     from citer.serving.server.run import listen, serve
     from citer.serving.server.service import Settings
 
-    settings = Settings(params.register_.model_name, queue, poll, params.evaluate.sampling)
+    name, offered = params.register_.model_name, offered_questions(paths.referenced("validation"))
+    settings = Settings(name, queue, poll, params.evaluate.sampling, offered)
     with listen(host, port) as listener, _traffic(log, redact) as traffic:
         newest = partial(latest, router)
         serve(settings, params, parsed, newest, fetched, listener, traffic, _alarmed(router))
