@@ -43,8 +43,8 @@ def make_app(service: Service, keys: Sequence[str]) -> FastAPI:
         lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, dependencies=guards
     )
     app.include_router(_openai(service), prefix="/v1", dependencies=[Depends(has_key(keys))])
-    app.include_router(_operations(service))
-    app.include_router(_page([] if keys else service.settings.questions))
+    page = make_page([] if keys else service.settings.questions)
+    app.include_router(_operations(service, page))
     app.add_exception_handler(ApiError, _refusal)
     app.add_exception_handler(InputError, _refusal)
     for status in (404, 405):
@@ -76,8 +76,12 @@ def _openai(service: Service) -> APIRouter:
     return routes
 
 
-def _operations(service: Service) -> APIRouter:
+def _operations(service: Service, page: Response) -> APIRouter:
     routes = APIRouter()
+
+    @routes.get("/")
+    async def shown_page() -> Response:
+        return page
 
     @routes.get("/health")
     async def health() -> Response:
@@ -87,16 +91,6 @@ def _operations(service: Service) -> APIRouter:
     @routes.get("/metrics")
     async def metrics() -> Response:
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    return routes
-
-
-def _page(questions: Sequence[str]) -> APIRouter:
-    routes, shown_page = APIRouter(), make_page(questions)
-
-    @routes.get("/")
-    async def page() -> Response:
-        return shown_page
 
     return routes
 
