@@ -12,18 +12,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from benchmarks.workshop import SEEDS, Families, Teacher, Workshop
-from citer.config.params import SamplingParams
 from citer.decoding.policy import ScoredBy, Scorer, always_slm, low_entropy, top_probability
 from citer.evaluation.metrics import fraction_for
 from citer.evaluation.paired import Frontier, interval, resamples
 from citer.evaluation.sweep import Method, Run
-from citer.models.sampling import Sampler
 from citer.progress import progress
 from citer.rule import Rule
 from citer.sections import Count, Listed, Section
-
-SEED = 17  # of samples
-
 
 UNTRAINED: Mapping[str, Scorer] = {
     "entropy": low_entropy,
@@ -40,7 +35,6 @@ class Scored(Section):
     by: Literal["entropy", "max probability", "nothing"] | Learnt
     contested: Literal[0, 1] | None = None
     width: Count | None = None
-    tasks: Annotated[tuple[str, ...], Listed] = ()  # that it learns from, if not all
 
 
 class Tried(Scored):
@@ -68,7 +62,6 @@ class Costs(Section):
     fractions: Annotated[tuple[float, ...], Listed]
     risks: Annotated[tuple[float, ...], Listed] = ()
     gammas: Annotated[tuple[int, ...], Listed] = ()
-    sampling: SamplingParams | None = None  # an answer is right if it is the LLM's sample
 
     def families(self, scored: Scored, taus: Sequence[float]) -> Families:
         """Return the rules of each method with this scorer."""
@@ -186,8 +179,6 @@ def _moved(run: Run) -> list[int]:
 
 def compared(shop: Workshop, costs: Costs) -> dict[str, dict[str, Any]]:
     """Return what each method needs for each target by task, and how far it is above ours."""
-    if costs.sampling:
-        shop = shop.by_llm(Sampler(costs.sampling, SEED))
     answered = answers(shop, costs)
     tasks = shop.tasks if costs.by_task else {"all": np.ones(len(shop.test), bool)}
     return {
@@ -228,11 +219,9 @@ def answers(shop: Workshop, costs: Costs) -> Answered:
     trained = [each for each in scorers if each.by not in UNTRAINED]
     with progress("study", costs.seeds * len(trained), "heads") as advance:
         for seed in SEEDS[: costs.seeds]:
-            teachers: dict[tuple[str, ...], Teacher] = {}
+            teacher = Teacher(shop, seed)
             for scored in trained:
-                if scored.tasks not in teachers:
-                    teachers[scored.tasks] = Teacher.of(shop, scored.tasks, seed)
-                note(_by_head(teachers[scored.tasks], scored, costs))
+                note(_by_head(teacher, scored, costs))
                 advance(1)
     for name, (one, other) in costs.joined.items():
         found[name] = [a.joined(b) for a, b in zip(found[one], found[other], strict=True)]

@@ -1,24 +1,19 @@
-"""Candidates on questions that nobody has seen: the part `fresh` of a study.
+"""Candidates on questions that nobody has seen.
 
 The embedded tasks make new questions. None of them is in a split of the last run, and none was used
-to train the pair. They are answered by each model alone and by all rules that validation tested for
+to train the pair. They are answered by the LLM alone and by all rules that validation tested for
 the last router. Nothing is chosen on these questions: the rules of the methods are those of
-`chosen.json`. A method without a certified rule is left out.
+`chosen.json`.
 
-Code and grid are frozen: the study refuses to run unless the working tree is that of a commit, and
-the run's params.yaml is that of the commit. The results hold the commit. A seed is used up once
-its results exist: the study then asks for another.
-
-The promise is P(routed wrong | LLM right) ≤ ε, with Wilson's interval. The regret is what the
-deployed rule costs above the cheapest of all candidates that keep it on these questions.
+The promise is P(routed wrong | LLM right) ≤ ε. The regret is what the deployed rule costs above the
+cheapest of all candidates that keep it on these questions.
 """
 
-import subprocess
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.workshop import Workshop
 from citer.config.params import Params
@@ -26,26 +21,18 @@ from citer.data.importing import parse_row
 from citer.data.problems import Problem, question_key, read_problems
 from citer.decoding.policy import scorer_for
 from citer.demo import toy
-from citer.errors import InputError, read_text
+from citer.errors import InputError
 from citer.evaluation.choice import Candidate, Chosen, ChosenRule, deployed
 from citer.evaluation.evidence import Tried, compared
-from citer.evaluation.metrics import share_interval
 from citer.evaluation.place import counted, schedules
 from citer.evaluation.points import ROUTER_STAMP, read_findings, rule_of
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method
 from citer.models.bundle import read_bundle
 from citer.rule import LLM, Rule
-from citer.sections import Count, Section
 from citer.stages import paths
 from citer.storage.schema import SPLITS
-from citer.storage.tables import digest, read_as, table_metadata
-
-CODE = Path(__file__).parent
-
-
-class Fresh(Section):
-    questions: Count  # of each task
+from citer.storage.tables import read_as, table_metadata
 
 
 class Seen(NamedTuple):
@@ -72,60 +59,13 @@ class Seen(NamedTuple):
         return self.deployed.cost / self.cheapest.cost - 1
 
 
-def answered_fresh(fresh: Fresh, seed: int, commit: str) -> dict[str, Any]:
-    """Answer the fresh questions of a seed. Return the table and the header."""
-    frozen = {"commit": commit, "seed": seed, "questions of each task": fresh.questions}
-    print(frozen, flush=True)
+def answered_fresh(questions: int, seed: int) -> Seen:
+    """Answer so many fresh questions of each task after the run in the current folder."""
     shop = Workshop.open()
     if shop.params.prepare.toy is None or shop.params.evaluate.against == "llm":
         raise InputError("params.yaml: expected embedded tasks that are graded by their answers")
-    problems = fresh_questions(shop.tasks, fresh.questions, seed, asked_before())
-    seen = answered(replace(shop, test=problems))
-    rules = {name: Tried(name, each.rule) for name, each in seen.chosen.items() if each.certified}
-    shown = {name: seen.answered[tried] for name, tried in rules.items()}
-    shown |= {"deployed": seen.deployed, "cheapest": seen.cheapest}
-    return frozen | {
-        "digest": digest(*(problem.problem_id for problem in problems)),
-        "chosen": {name: asdict(each) for name, each in seen.chosen.items()},
-        "regret": seen.regret,
-        "candidates": [
-            {"method": tried.method} | asdict(each) | {"rule": str(tried.rule)}
-            for tried, each in seen.answered.items()
-        ],
-        "tasks": {"all": columns(shown)},
-        "note": f"{frozen}\n\nregret: {seen.regret:.1%}\n\n",
-    }
-
-
-def frozen_commit(code: Path = CODE) -> str:
-    """Return the commit that has both the code and the grid.
-
-    Raises InputError if the working tree or params.yaml differs from it.
-    """
-    if changed := _git(code, "status", "--porcelain"):
-        expected = "expected none, so that the commit has the code that runs"
-        raise InputError(f"{code}: {len(changed.splitlines())} uncommitted changes, {expected}")
-    if _git(code, "show", "HEAD:params.yaml") != read_text(Path("params.yaml")):
-        raise InputError("params.yaml: not that of the commit, expected the same grid")
-    return _git(code, "rev-parse", "HEAD").strip()
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise InputError(f"git {' '.join(arguments)}: {done.stderr.strip()}")
-    return done.stdout
-
-
-def check_unused(target: Path, seed: int | None) -> int:
-    """Return the seed. Raises InputError if its questions have been answered before."""
-    if seed is None:
-        raise InputError("fresh: expected --seed, of the new questions")
-    if target.with_suffix(".json").exists():
-        expected = "expected a new seed: its questions are used up"
-        raise InputError(f"{target}.json: seed {seed} has results, {expected}")
-    return seed
+    problems = fresh_questions(shop.tasks, questions, seed, asked_before())
+    return answered(replace(shop, test=problems))
 
 
 def asked_before() -> set[str]:
@@ -178,18 +118,3 @@ def tested(report: Path, params: Params) -> list[Tried]:
     stamp = table_metadata(report / "points.parquet") | ROUTER_STAMP
     points = read_findings(report, counted(params.evaluate, params.serve), stamp).on_test
     return [Tried(row["method"], rule_of(row)) for row in points if row["task"] == "all"]
-
-
-def columns(shown: dict[str, Candidate]) -> dict[str, Any]:
-    """Return the columns of the table. `lost` is out of the `right` answers of the LLM."""
-    return {
-        "rule": {name: f"{each.rule:.4g}" for name, each in shown.items()},
-        "lost": {name: each.discordant for name, each in shown.items()},
-        "right": {name: each.n for name, each in shown.items()},
-        "risk": {name: _share(each.discordant, each.n) for name, each in shown.items()},
-        "cost": {name: each.cost for name, each in shown.items()},
-    }
-
-
-def _share(part: int, whole: int) -> tuple[float, float, float]:
-    return (part / whole, *share_interval(part, whole))

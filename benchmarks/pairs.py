@@ -27,7 +27,7 @@ from citer.decoding.policy import Policy, ScoredBy, StepView
 from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.bounds.random import random
-from citer.models.folder import PairFolder
+from citer.models.folder import ModelFolder, PairFolder
 from citer.models.network import pack
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.router import Head, RouterMLP
@@ -107,7 +107,8 @@ def make_subject(name: str) -> Subject:
 def embedded() -> Subject:
     """Return the embedded pair with the settings of params.yaml and its math questions."""
     params = load_params()
-    folders = PairFolder(Path(params.pair.slm), Path(params.pair.llm))
+    slm = ModelFolder(Path(params.pair.slm), weights=params.pair.slm_weights)
+    folders = PairFolder(slm, Path(params.pair.llm))
     if folders.llm.quantised or params.pair.llm_device_map:
         raise InputError(f"bench: {folders.llm}: quantised or on several devices, expected neither")
     pair = load_pair(folders, params.pair)

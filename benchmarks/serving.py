@@ -195,7 +195,8 @@ def main() -> None:
     rule = Rule(**read_json(paths.report(2) / "threshold.json")["rule"])
     asked = [p for p in read_problems(paths.referenced("test")) if not p.choices][:QUESTIONS]
     slots, limit = params.decode.slots, params.decode.max_new_tokens
-    folders = served_pair(ROUTER, paths.SLM, Path(params.pair.llm))
+    llm, rounded = Path(params.pair.llm), params.pair.slm_weights
+    folders = served_pair(ROUTER, paths.SLM, llm, slm_weights=rounded)
     deployment = deploy(ROUTER, folders, params.pair, rule, slots=slots, max_new_tokens=limit)
     with served(rule) as (url, pid):
         crowd = Clients(url, params.register_.model_name)

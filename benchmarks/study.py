@@ -2,19 +2,17 @@
 
     python -m benchmarks.study NAME        # after `citer run`
 
-A study has one of three parts, each with a module of its name. `costs` compares what methods pay
-for an accuracy. `fresh` asks new questions by rules that validation chose. `regret` does so after
-runs with many seeds, each in a clone below `--work`. With `project`, a study
-first runs the stages up to one of them in a clone of this project, which takes hours on a CPU. The
-clone has other settings, a pair of your own and a file of rows for each task. Alone, `project` has
-the tables of that run:
+A study has one of two parts, each with a module of its name. `costs` compares what methods pay for
+an accuracy. `regret` asks new questions after runs with many seeds, each in a clone below `--work`.
+With `project`, a study first runs the stages up to one of them in a clone of this project, which
+takes hours on a CPU. The clone has other settings, a pair of your own and a file of rows for each
+task. Alone, `project` has the tables of that run:
 
     python -m benchmarks.study real --slm FOLDER --llm FOLDER --rows FILE --work FOLDER
 
 Writes `benchmarks/results/NAME.{json,md}`. A killed study with `project` continues in its clone.
 """
 
-import json
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +26,6 @@ import yaml
 from pydantic import ValidationError
 
 from benchmarks.costs import Costs, compared
-from benchmarks.fresh import Fresh, answered_fresh, check_unused, frozen_commit
 from benchmarks.regret import Regret, make_clone, regrets, run_stages
 from benchmarks.report import RESULTS, machine, markdown, write_results
 from benchmarks.workshop import Workshop
@@ -43,10 +40,9 @@ COARSE = "Few rules were tried (the study's file). Numbers between them are no m
 
 
 class Rows(Section):
-    """How many rows of a file go to each file below data/own, and a system message for each."""
+    """How many rows of a file go to each file below data/own."""
 
     counts: Mapping[str, Count]
-    system: str | None = None  # the settings have that of the other tasks
 
 
 class Project(Section):
@@ -63,27 +59,19 @@ class Study(Section):
     question: str
     project: Project | None = None
     costs: Costs | None = None
-    fresh: Fresh | None = None
     regret: Regret | None = None
 
 
 def read_study(name: str) -> Study:
-    """Read a study's file. With a `base`, it has what changes in that study."""
+    """Read a study's file."""
     path = STUDIES / f"{name}.yaml"
     if not path.exists():
         known = ", ".join(sorted(each.stem for each in STUDIES.glob("*.yaml")))
         raise InputError(f"{name}: no such study; expected {known}")
     try:
-        return Study.model_validate(_content(path))
+        return Study.model_validate(yaml.safe_load(read_text(path)))
     except ValidationError as invalid:
         raise InputError(f"{path}: {complaint(invalid)}") from None
-
-
-def _content(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(read_text(path))
-    if base := content.pop("base", None):
-        return with_changes(_content(path.with_name(f"{base}.yaml")), content)
-    return content
 
 
 class Own(NamedTuple):
@@ -98,14 +86,6 @@ class Own(NamedTuple):
         if not (slm and llm and rows):
             raise InputError("this study needs --slm, --llm, --rows and --work")
         return cls(slm, llm, rows)
-
-
-def with_changes(settings: Any, changes: Any) -> Any:
-    """Return settings with other values, section by section."""
-    if isinstance(settings, dict) and isinstance(changes, dict):
-        changed = {key: with_changes(settings.get(key), each) for key, each in changes.items()}
-        return settings | changed
-    return changes
 
 
 def settings_of(project: Project, own: Own) -> dict[str, Any]:
@@ -134,17 +114,9 @@ def write_rows(source: Path, folder: Path, rows: Rows) -> None:
     lines, needed = read_text(source).splitlines(keepends=True), sum(rows.counts.values())
     if len(lines) < needed:
         raise InputError(f"{source}: {len(lines)} rows, expected {needed} or more")
-    left = (with_system(line, rows.system) if rows.system else line for line in lines)
+    left = iter(lines)
     for name, count in rows.counts.items():
         write_text(folder / f"{name}.jsonl", "".join(islice(left, count)))
-
-
-def with_system(line: str, system: str) -> str:
-    """Give a row of mathematics a system message of its own."""
-    row = json.loads(line)
-    turns = [("system", system), ("user", row.pop("problem"))]
-    messages = [{"role": role, "content": content} for role, content in turns]
-    return f"{json.dumps({'messages': messages, **row})}\n"
 
 
 def run_results(target: Path) -> dict[str, Any]:
@@ -157,12 +129,10 @@ def run_results(target: Path) -> dict[str, Any]:
     }
 
 
-def run(study: Study, target: Path, seed: int | None, work: Path) -> dict[str, Any]:
+def run(study: Study, target: Path, work: Path) -> dict[str, Any]:
     """Return what the JSON holds. `tasks` are tables: by task, heading and method, a cell."""
     if study.regret:
         return regrets(study.regret, work)
-    if study.fresh:
-        return answered_fresh(study.fresh, check_unused(target, seed), frozen_commit())
     if study.costs:
         return {"tasks": compared(Workshop.open(), study.costs)}
     return run_results(target)
@@ -184,16 +154,15 @@ def main(
         list[Path] | None, typer.Option("--rows", exists=True, resolve_path=True)
     ] = None,
     work: Annotated[Path, typer.Option(help="The clone.")] = Path("own"),
-    seed: Annotated[int | None, typer.Option(help="Of fresh questions.")] = None,
 ) -> None:
     """Run a study of benchmarks/studies and write its results."""
     try:
         study = read_study(name)
-        target = (RESULTS / (f"{name}-{seed}" if study.fresh else name)).absolute()
+        target = (RESULTS / name).absolute()
         if study.project:
             continued(study.project, Own.of(slm, llm, rows_ or []), work)
         with chdir(work if study.project else Path()):
-            found = run(study, target, seed, work)
+            found = run(study, target, work)
     except InputError as error:
         print(f"study: {error}", file=sys.stderr)
         raise typer.Exit(2) from None

@@ -1,14 +1,13 @@
 """The data of a `citer run`: heads that learn from it, and answers to its test questions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from citer.config.params import Params, TrainParams, load_params
@@ -16,18 +15,17 @@ from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_features, read_tokens
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, Scorer, low_entropy
+from citer.decoding.policy import SLM_ALONE, Policy, ScoredBy, Scorer, low_entropy
 from citer.evaluation.candidates import quantiles
 from citer.evaluation.methods import MODELS
 from citer.evaluation.study import ALONE_LINES
-from citer.evaluation.sweep import Line, Method, Run, request, sweep
+from citer.evaluation.sweep import Line, Method, Run, sweep
 from citer.executors.base import Executor
 from citer.executors.choose import executor_for
 from citer.labelling.labeller import Labeller, label_in_chunks
 from citer.labelling.rollout import Rollout
 from citer.labelling.targets import marginal_loss
 from citer.models.pair import Pair, load_pair
-from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
@@ -48,7 +46,6 @@ class Workshop:
     validation: Sequence[Problem]
     test: Sequence[Problem]
     tokens: pa.Table  # of the preference questions, with the tokens of both models
-    sampler: Sampler = ALL_GREEDY
 
     @classmethod
     def open(cls) -> "Workshop":
@@ -60,25 +57,6 @@ class Workshop:
         examples = pair.prompts.encode_all(preference)
         tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
         return cls(params, pair, {p.problem_id: p for p in preference}, asked[0], asked[1], tokens)
-
-    def only(self, tasks: Sequence[str]) -> "Workshop":
-        """Return a workshop that trains on some tasks."""
-        preference = {key: each for key, each in self.preference.items() if each.task in tasks}
-        return replace(self, preference=preference, tokens=_of(self.tokens, preference))
-
-    def by_llm(self, sampler: Sampler) -> "Workshop":
-        """Return a workshop in which all sample, and an answer is right if it is the LLM's sample.
-
-        Questions that the LLM does not finish are left out.
-        """
-        requests = [request(problem, self.pair, sampler) for problem in self.test]
-        own = {answer.key: answer for answer in self.engine.decode(requests, LLM_ALONE)}
-        test = [
-            replace(each, answer=None, reference=self.pair.text(answer.token_ids), written_by="llm")
-            for each in self.test
-            if not (answer := own[each.problem_id]).truncated
-        ]
-        return replace(self, test=test, sampler=sampler)
 
     @property
     def tasks(self) -> dict[str, np.ndarray]:
@@ -140,23 +118,17 @@ class Workshop:
     def sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
         with TemporaryDirectory() as folder:
             source = self.engine, problems, lines
-            return sweep(self.executor, *source, Path(folder), self.sampler)
+            return sweep(self.executor, *source, Path(folder))
 
 
 class Teacher:
     """Labels the questions of a workshop and trains heads, with one seed."""
 
-    def __init__(self, shop: Workshop, first: pa.Table, seed: int) -> None:
+    def __init__(self, shop: Workshop, seed: int) -> None:
         self.shop = shop
-        self.first = first  # the labels of iteration 1
+        self.first = shop.first_labels  # of iteration 1
         self.seed = seed
         self._second: dict[Rule, pa.Table] = {}
-
-    @classmethod
-    def of(cls, shop: Workshop, tasks: Sequence[str], seed: int) -> "Teacher":
-        """Return the teacher of some tasks, or of all."""
-        own = shop.only(tasks) if tasks else shop
-        return cls(own, _of(shop.first_labels, own.preference), seed)
 
     def second(self, rule: Rule) -> pa.Table:
         """Return the labels of iteration 2: rollouts by the head `first`, under `rule`."""
@@ -203,8 +175,3 @@ class Teacher:
         logprob_N2 = np.stack([rows[f"{name}_logprob_gt"].to_numpy() for name in MODELS], 1)
         data = read_features(paths.SLM_TOKENS, rows), logprob_N2, rows["problem_id"].to_numpy()
         return train_head(*data, *self._settings, hidden_size=width, loss=marginal_loss)
-
-
-def _of(rows: pa.Table, problems: Mapping[str, Problem]) -> pa.Table:
-    """Return the rows of these problems."""
-    return rows.filter(pc.is_in(rows["problem_id"], pa.array(problems, pa.string())))

@@ -241,7 +241,8 @@ def test_a_file_of_another_version_gets_a_line_for_each_error_with_the_default(e
         *("  max_length: 512", ""),
         *("\nregister:", "\nregistry:"),
     )
-    known = "slm, llm, device, dtype, cuda_graphs, llm_device_map, llm_url, prompt, chat, stop"
+    known = "slm, llm, device, dtype, slm_weights, cuda_graphs, llm_device_map, llm_url, prompt"
+    known += ", chat, stop"
     assert complaints(path) == [
         'pair.device: missing; default: "auto"',
         f"pair: unknown key 'devise'; expected {known}",

@@ -20,6 +20,7 @@ from citer.cli.extra import need
 from citer.config.params import Params, load_params
 from citer.errors import InputError
 from citer.rule import Rule
+from citer.stages import paths
 
 if TYPE_CHECKING:
     from citer.serving.log import Traffic
@@ -67,17 +68,19 @@ def serve(
 
     Needs params.yaml in the current folder, which has the LLM, the slots and the longest answer.
     With CITER_API_KEYS=KEY,… in the environment, a client must send one of the keys. Without it,
-    only this machine can ask. SIGTERM ends
-    the server after its running requests. A router of the registry needs the extra "pipeline", too.
+    only this machine can ask. SIGTERM ends the server after its running requests. A router of the
+    registry needs the extra "pipeline", too.
     """
     need("serve", "citer serve")
     params, parsed = load_params(), parse_rule(rule)
     if router:
         check_router(router)
+    from citer.serving.server.page import offered_questions
     from citer.serving.server.run import listen, serve
     from citer.serving.server.service import Settings
 
-    settings = Settings(params.register_.model_name, queue, poll, params.evaluate.sampling)
+    name, offered = params.register_.model_name, offered_questions(paths.referenced("validation"))
+    settings = Settings(name, queue, poll, params.evaluate.sampling, offered)
     with (
         listen(host, port) as listener,
         _traffic(log, redact) as traffic,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from citer.config.pair import Weights
 from citer.config.params import load_params
 
 # of benchmarks/bench.py, which imports torch
@@ -37,11 +38,13 @@ def profile(
     from citer.pairs.profile import Profile
     from citer.pairs.profile_tables import numbers, show
 
+    weights: Weights = "stored"
     if not (slm and llm and dtype):
         params = load_params()
         slm, llm = slm or Path(params.pair.slm), llm or Path(params.pair.llm)
         dtype = dtype or Dtype(params.pair.dtype)
-    sizes = ModelSize.of(slm, dtype), ModelSize.of(llm, dtype)
+        weights = params.pair.slm_weights
+    sizes = ModelSize.of(slm, dtype, weights), ModelSize.of(llm, dtype)
     sized = Profile(*sizes, devices, memory, slots, positions)
     if as_json:
         typer.echo(json.dumps(numbers(sized), indent=2))

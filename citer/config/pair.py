@@ -9,6 +9,7 @@ from citer.data.prompts import ChatParams, PromptKind, StopStrings
 from citer.sections import LocalPath, Section
 
 Device = Literal["auto", "cpu", "cuda"]
+Weights = Literal["stored", "int8"]
 DEVICE = "CITER_DEVICE"  # an environment variable that overrides pair.device
 
 
@@ -31,6 +32,8 @@ class PairParams(Section):
     With `llm_url`, a vLLM server runs the LLM, and its folder may lack the weights
     (`citer.models.served`).
 
+    With `slm_weights: int8`, the weights of the SLM's linear layers are rounded when it is loaded.
+
     Without `cuda_graphs`, a GPU launches the kernels of each forward one by one. With
     `llm_device_map: auto`, accelerate distributes the LLM's layers over all GPUs, and the SLM and
     the router run on the last one.
@@ -40,6 +43,7 @@ class PairParams(Section):
     llm: LocalPath
     device: Device
     dtype: Literal["float32", "bfloat16", "float16", "float64"]
+    slm_weights: Weights = "stored"
     cuda_graphs: bool = True
     llm_device_map: Literal["auto"] | None = None
     llm_url: Annotated[str, AfterValidator(_address)] | None = None

@@ -113,6 +113,17 @@ class Counts(NamedTuple):
         return cls(*map(sum, zip(*all_counts, strict=True)))
 
 
+class Written(NamedTuple):
+    """A token of an answer, and who wrote it (see `Answer.writers`).
+
+    `rejected` are the drafts from its position on that an audit took back.
+    """
+
+    token_id: int
+    by: str
+    rejected: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class Answer:
     """The answer to a request by one policy.

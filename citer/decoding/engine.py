@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from citer.decoding.answer import Answer, Limits, Request, Work, llm_runs
+from citer.decoding.answer import Answer, Limits, Request, Work, Written, llm_runs
 from citer.decoding.policy import Policy, Scorer
 from citer.decoding.runner import Drafts, Held, MakeGraphs, ModelRunner
 from citer.decoding.sequence import Draft, Handle, Need, Sequence
@@ -34,7 +34,7 @@ class Settled(NamedTuple):
     """The next tokens of an answer, which no audit can reject any more."""
 
     handle: Handle
-    token_ids: tuple[int, ...]
+    written: tuple[Written, ...]
 
 
 class Finished(NamedTuple):
@@ -227,8 +227,8 @@ class Engine:
         else:
             self._waiting[need].append(sequence)
         events: list[Event] = [Finished(sequence.handle, answer) for answer in answers]
-        if sequence.single and (token_ids := sequence.newly_settled()):
-            events.insert(0, Settled(sequence.handle, token_ids))
+        if sequence.single and (written := sequence.newly_settled()):
+            events.insert(0, Settled(sequence.handle, written))
         return events
 
     def _draft(self, sequences: list[Sequence]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, NewType
 
-from citer.decoding.answer import Answer, Disagreement, Limits, Request, Visit
+from citer.decoding.answer import Answer, Disagreement, Limits, Request, Visit, Written
 from citer.decoding.lookup import Lookup
 from citer.decoding.policy import Policy
 from citer.decoding.verifier import Query, Verdict
@@ -124,6 +124,7 @@ class Sequence:
         self._drafts: list[Draft | None] = []  # by position; None where the SLM did not run
         self._verdicts: dict[int, Verdict] = {}
         self._forks: dict[int, _Fork] = {}
+        self._replaced: dict[int, tuple[int, ...]] = {}  # drafts that gave way to the LLM's token
         # No rule has been asked yet whether the last token requires a visit.
         self._unchecked = False
         self._reported = 0  # tokens that `newly_settled` has returned
@@ -133,7 +134,7 @@ class Sequence:
         """Tokens written."""
         return len(self.ids) - self.begin
 
-    def newly_settled(self) -> tuple[int, ...]:
+    def newly_settled(self) -> tuple[Written, ...]:
         """Return the tokens that have settled since the last call. Expects a single policy.
 
         A token is settled when no audit can reject it any more.
@@ -143,7 +144,13 @@ class Sequence:
             if path.rule.audit:
                 after = min(after, path.pending_from)
         self._reported = after
-        return tuple(self.ids[self.begin + first : self.begin + after])
+        return tuple(map(self._written, range(first, after)))
+
+    def _written(self, position: int) -> Written:
+        token, draft = self.ids[self.begin + position], self._drafts[position]
+        if position in self._replaced:
+            return Written(token, "llm", self._replaced[position])
+        return Written(token, "lookup" if draft and draft.copied else "slm")
 
     def query(self) -> Query:
         """Return the next query to the LLM.
@@ -303,6 +310,7 @@ class Sequence:
         if self._lookup:
             self._lookup.cut(self.begin + position)
         del self._drafts[position + 1 :]
+        self._replaced[position] = tuple(self.ids[self.begin + position :])
         del self.ids[self.begin + position :]
         self._verdicts.clear()
         self.slm_read = min(self.slm_read, len(self.ids))

@@ -28,13 +28,6 @@ STEEPEST = 1e6  # slope or intercept of a calibration, far beyond any fitted one
 Weight = Annotated[float, Field(ge=-STEEPEST, le=STEEPEST)]
 
 
-def _ascending(taus: dict[float, float]) -> dict[float, float]:
-    for ordered in (list(taus), list(taus.values())):
-        if ordered != sorted(ordered):
-            raise ValueError("not in order, expected ascending LLM fractions and thresholds")
-    return taus
-
-
 def _in_range(rule: Rule) -> Rule:
     if not rule.in_range:
         raise ValueError(f"'{rule}': {EXPECTED}")
@@ -126,7 +119,6 @@ class Card(BaseModel):
     tokenizer: str
     template: str
     prompts: PromptSettings = PromptSettings()  # earlier cards have none
-    holdout_scores: Annotated[dict[Share, Share], AfterValidator(_ascending)] | None = None
     threshold: Deployed | None = None
     serve: Place = Place()  # registration adds it
     labels: Labels | None = None  # earlier cards have none

@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from citer.config.pair import Weights
 from citer.data.prompts import PromptFormat, PromptSettings, make_prompts
 from citer.errors import InputError, reading
 from citer.models.families import Config, EosSetting, check_settings
@@ -70,11 +71,17 @@ PLAIN = partial(make_prompts, PromptSettings())
 
 
 class ModelFolder:
-    """A Hugging Face model folder. Every property raises InputError if its file is not usable."""
+    """A Hugging Face model folder. Every property raises InputError if its file is not usable.
 
-    def __init__(self, path: Path, make_prompts: MakePrompts = PLAIN) -> None:
+    weights: how the linear layers are loaded
+    """
+
+    def __init__(
+        self, path: Path, make_prompts: MakePrompts = PLAIN, weights: Weights = "stored"
+    ) -> None:
         self.path = path
         self.make_prompts = make_prompts
+        self.weights = weights
 
     def __str__(self) -> str:
         return str(self.path)
@@ -153,8 +160,9 @@ class ModelFolder:
 
     @cached_property
     def digest(self) -> str:
-        """The model's identity: a digest of configuration and weights."""
-        return kept_digest(self.path / "config.json", *self.weight_files)
+        """The model's identity: a digest of configuration and weights, and their rounding."""
+        stored = kept_digest(self.path / "config.json", *self.weight_files)
+        return stored if self.weights == "stored" else f"{stored}-{self.weights}"
 
     def reach(self, dtype: str) -> Carded | None:
         """Return the model if a server runs it, and None if it is to be loaded here."""
@@ -186,9 +194,9 @@ class PairFolder:
     """
 
     def __init__(
-        self, slm: Path, llm: Path | ModelFolder, make_prompts: MakePrompts = PLAIN
+        self, slm: Path | ModelFolder, llm: Path | ModelFolder, make_prompts: MakePrompts = PLAIN
     ) -> None:
-        self.slm = ModelFolder(slm, make_prompts)
+        self.slm = slm if isinstance(slm, ModelFolder) else ModelFolder(slm, make_prompts)
         self.llm = llm if isinstance(llm, ModelFolder) else ModelFolder(llm, make_prompts)
         self.slm.check()
         self.llm.check(may_be_quantised=True)

@@ -15,7 +15,8 @@ from transformers.utils.logging import disable_progress_bar
 from citer.config.params import PairParams
 from citer.models.device import device_for, device_map_for
 from citer.models.folder import ModelFolder
-from citer.models.forward import OWN, Forward, check_forward, deviation
+from citer.models.forward import OWN, Forward, check_forward
+from citer.models.rounding import linear_layers, round_weights, works
 from citer.models.stock import STOCK, load_stock
 from citer.progress import warn
 
@@ -43,7 +44,7 @@ def load_network(name: str, folder: ModelFolder, params: PairParams) -> PreTrain
             local_files_only=True,
         )
         network.requires_grad_(False).eval().to(device_for(name, params))
-        pack(network)
+        round_weights(network) if folder.weights == "int8" else pack(network)
     check_forward(network, folder.path, forward)
     return network
 
@@ -76,31 +77,12 @@ def pack(network: nn.Module) -> None:
     needs the plain layout. The packed layers use private operators of PyTorch. If these have
     changed, no layer is replaced, and a warning says that decoding is slower.
     """
-    places = [
-        (parent, name, layer)
-        for parent in network.modules()
-        for name, layer in parent.named_children()
-        if isinstance(layer, nn.Linear) and _packable(layer.weight)
-    ]
-    if places and not _works(places[0][2]):
+    places = [place for place in linear_layers(network) if _packable(place[2].weight)]
+    if places and not works(places[0][2], PackedLinear, TOLERANCE[places[0][2].weight.dtype]):
         warn(f"torch {torch.__version__}: oneDNN's operators have changed: decoding will be slower")
         return
     for parent, name, layer in places:
         setattr(parent, name, PackedLinear(layer))
-
-
-@torch.inference_mode()
-def _works(linear: nn.Linear) -> bool:
-    """Return whether a packed layer gives the same products, for one token and for several."""
-    states_MI = torch.linspace(-1, 1, (FEWEST + 1) * linear.in_features, dtype=linear.weight.dtype)
-    states_MI = states_MI.view(-1, linear.in_features)
-    try:
-        packed = PackedLinear(linear)
-        parts = (states_MI[:1], states_MI)
-        deviations = (deviation(packed(part_MI), linear(part_MI)) for part_MI in parts)
-        return all(each <= TOLERANCE[linear.weight.dtype] for each in deviations)
-    except (AttributeError, RuntimeError, TypeError):
-        return False  # the operator is missing or takes other arguments
 
 
 def _packable(weight: Tensor) -> bool:

@@ -14,6 +14,7 @@ from citer.executors.workers import WorkerParams
 from citer.models.device import device_for
 from citer.models.folder import Carded, ModelFolder, PairFolder, outline
 from citer.models.pair import LanguageModel, Pair, load_model, load_pair, make_model, make_pair
+from citer.models.rounding import round_weights
 
 
 def open_pair(
@@ -51,5 +52,7 @@ def outline_pair(folders: PairFolder, params: PairParams) -> Pair:
 
 def outline_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:
     network = outline(folder.path).to(getattr(torch, params.dtype))
+    if folder.weights == "int8":
+        round_weights(network)
     model = make_model(name, folder, params, network)
     return replace(model, runs_on=device_for(name, params))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from citer.config.params import PairParams
+from citer.config.pair import PairParams, Weights
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
 from citer.models.batch import Batch
@@ -37,7 +37,7 @@ class LanguageModel:
     cuda_graphs: whether short forwards on a GPU are captured as CUDA graphs
     forward: the stock forward, if the model is quantised or on several devices
     stored_bytes: bytes of a quantised model's weights that every forward reads
-    llm_device_map: as in `PairParams`
+    slm_weights, llm_device_map: as in `PairParams`
     """
 
     name: str
@@ -45,6 +45,7 @@ class LanguageModel:
     digest: str
     network: PreTrainedModel
     cuda_graphs: bool = field(default=True, kw_only=True)
+    slm_weights: Weights = field(default="stored", kw_only=True)
     forward: Forward = field(default=OWN, kw_only=True)
     stored_bytes: int | None = field(default=None, kw_only=True)
     llm_device_map: Literal["auto"] | None = field(default=None, kw_only=True)
@@ -105,7 +106,7 @@ class LanguageModel:
         """Pickle the folder and the settings only. Unpickling loads the weights again."""
         folder, dtype = str(self.path), str(self.dtype).removeprefix("torch.")
         placement = {"device": self.device.type, "dtype": dtype, "cuda_graphs": self.cuda_graphs}
-        placement |= {"llm_device_map": self.llm_device_map}
+        placement |= {"llm_device_map": self.llm_device_map, "slm_weights": self.slm_weights}
         params = PairParams.model_validate({"slm": folder, "llm": folder, **placement})
         return _reload, (self.name, self.path, self.digest, params)
 
@@ -240,6 +241,7 @@ def make_model(
         folder.digest,
         network,
         cuda_graphs=params.cuda_graphs,
+        slm_weights=folder.weights,
         forward=forward_of(name, folder, params),
         stored_bytes=folder.stored_bytes if folder.quantised else None,
         llm_device_map=params.llm_device_map,
@@ -255,7 +257,8 @@ def _reload(name: str, path: Path, digest: str, params: PairParams) -> LanguageM
     Raises InputError if its folder has changed since.
     """
     key = name, path, params.model_dump_json()
-    model = _RELOADED.get(key) or load_model(name, ModelFolder(path), params)
+    folder = ModelFolder(path, weights=params.slm_weights)
+    model = _RELOADED.get(key) or load_model(name, folder, params)
     if model.digest != digest:
         raise InputError(f"{path}: changed during the run: digest {model.digest}, not {digest}")
     _RELOADED[key] = model

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,11 @@ import torch
 from pydantic import BaseModel, PositiveInt
 from torch import nn
 
+from citer.config.pair import Weights
 from citer.errors import InputError
 from citer.models.folder import ModelFolder, outline
 from citer.models.pair import LanguageModel, bytes_of
+from citer.models.rounding import round_weights
 from citer.models.weights import check_tensors, free_names, tensor_bytes
 from citer.storage.tables import read_as
 
@@ -57,17 +58,19 @@ class ModelSize:
     """The size of a model.
 
     model: the model without its weights, in the precision of those that are not quantised
+    parameters: their number, that of shared ones counted once
     resident: bytes of all weights
     source: what was read, `HEADERS` or `CONFIG`
     """
 
     model: LanguageModel
+    parameters: int
     resident: int
     source: str
 
     @classmethod
-    def of(cls, path: Path, dtype: str) -> "ModelSize":
-        """Read a model folder, which may lack its weights.
+    def of(cls, path: Path, dtype: str, weights: Weights = "stored") -> "ModelSize":
+        """Read a model folder, which may lack its weights. `weights` is as in `ModelFolder`.
 
         Raises InputError if the engine cannot run the model, if a weight file is torn or does not
         fit config.json, or if the bits of a quantised weight are unknown.
@@ -80,18 +83,18 @@ class ModelSize:
             free = free_names(network) if quantised else ()
             check_tensors(path, network, folder.shapes, free)
         source = HEADERS if has_files else CONFIG
+        parameters = sum(weight.numel() for weight in network.parameters())
+        if weights == "int8" and not quantised:
+            round_weights(network)
         plain = LanguageModel("", path, "", network)
         if not quantised:
-            return cls(plain, bytes_of(network), source)
+            return cls(plain, parameters, bytes_of(network), source)
         if has_files:
             stored = sum(sum(tensor_bytes(file).values()) for file in folder.weight_files)
-            return cls(replace(plain, stored_bytes=folder.stored_bytes), stored, source)
+            plain = replace(plain, stored_bytes=folder.stored_bytes)
+            return cls(plain, parameters, stored, source)
         stored, read = _estimated(plain)
-        return cls(replace(plain, stored_bytes=read), stored, source)
-
-    @cached_property
-    def parameters(self) -> int:
-        return sum(weight.numel() for weight in self.model.network.parameters())
+        return cls(replace(plain, stored_bytes=read), parameters, stored, source)
 
     @property
     def quantised(self) -> bool:

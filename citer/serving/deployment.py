@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from citer.config.params import PairParams
+from citer.config.pair import PairParams, Weights
 from citer.data.problems import Problem
 from citer.data.prompts import make_prompts
 from citer.decoding.answer import Answer, Counts, Request
@@ -23,7 +23,7 @@ from citer.models.bundle import (
     read_card,
     stored_prompts,
 )
-from citer.models.folder import Carded, PairFolder
+from citer.models.folder import Carded, ModelFolder, PairFolder
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.room import check_characters, check_fits
 from citer.models.router import Router
@@ -163,16 +163,17 @@ def served_pair(
     llm: Path,
     llm_url: str | None = None,
     patience: Sequence[float] = PATIENCE,
+    slm_weights: Weights = "stored",
 ) -> PairFolder:
     """Pair `llm` with the finetuned SLM in the bundle, or with `slm` if the bundle has none.
 
     The LLM runs here, or on the vLLM server at `llm_url`, with `patience` as in `Server`. The
-    router's card has the settings of the prompts. Raises InputError.
+    router's card has the settings of the prompts, and `slm_weights` is as in `PairParams`. Raises
+    InputError.
     """
     own, prompts = bundle / "slm", partial(make_prompts, stored_prompts(bundle))
-    return PairFolder(
-        own if own.is_dir() else slm, llm_folder(llm, llm_url, prompts, patience), prompts
-    )
+    folder = ModelFolder(own if own.is_dir() else slm, prompts, slm_weights)
+    return PairFolder(folder, llm_folder(llm, llm_url, prompts, patience))
 
 
 def stored_place(bundle: Path) -> Place:

@@ -57,7 +57,8 @@ def generate(
         raise InputError(f"{output}: expected another file than the input")
     limits, sampler = params.answer, Sampler(params.evaluate.sampling, params.seed)
     named = ((f"{source}:{line}", problem) for line, problem in rows)
-    folders = served_pair(bundle, paths.SLM, Path(params.pair.llm), params.pair.llm_url)
+    llm = Path(params.pair.llm), params.pair.llm_url
+    folders = served_pair(bundle, paths.SLM, *llm, slm_weights=params.pair.slm_weights)
     check_room(named, folders, limits.max_new_tokens, "answer.max_new_tokens")
     deployment = deploy(
         bundle,

@@ -20,19 +20,19 @@ def _llm(params: Params) -> ModelFolder:
 
 def base_slm(params: Params) -> ModelFolder:
     """The SLM before finetuning."""
-    return ModelFolder(Path(params.pair.slm), _prompts(params))
+    return ModelFolder(Path(params.pair.slm), _prompts(params), params.pair.slm_weights)
 
 
 def base_pair(params: Params) -> PairFolder:
     """The pair before finetuning. Raises InputError if the folders form no pair."""
-    return PairFolder(Path(params.pair.slm), _llm(params), _prompts(params))
+    return PairFolder(base_slm(params), _llm(params))
 
 
 def finetuned_slm(params: Params) -> ModelFolder:
     """The SLM after finetuning."""
-    return ModelFolder(paths.SLM, _prompts(params))
+    return ModelFolder(paths.SLM, _prompts(params), params.pair.slm_weights)
 
 
 def finetuned_pair(params: Params) -> PairFolder:
     """The finetuned SLM and the LLM. Raises InputError if the folders form no pair."""
-    return PairFolder(paths.SLM, _llm(params), _prompts(params))
+    return PairFolder(finetuned_slm(params), _llm(params))

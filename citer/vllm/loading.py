@@ -159,6 +159,9 @@ def check_pair(settings: Settings, engine: Engine) -> PairFolder:
     if card["dtype"] != engine.dtype:  # before the digests, which may take minutes
         made = f"{folder} was made for {card['dtype']}"
         raise InputError(f"--dtype {engine.dtype}: {made}, expected --dtype {card['dtype']}")
+    if card["slm"]["digest"].endswith("-int8"):
+        expected = "expected one for its stored weights"
+        raise InputError(f"{folder}: made for an SLM with pair.slm_weights: int8, {expected}")
     slm = Path(settings.slm or card["slm"]["id"])
     folders = served_pair(folder, slm, Path(engine.llm))
     check_identity(card, folder_identity(folders, engine.dtype), folder)

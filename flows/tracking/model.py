@@ -76,6 +76,7 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
                 "llm_url": params.pair.llm_url,
                 "device": params.pair.device,
                 "cuda_graphs": params.pair.cuda_graphs,
+                "slm_weights": params.pair.slm_weights,
                 "llm_device_map": params.pair.llm_device_map,
                 "slots": params.answer.slots,
                 "max_new_tokens": params.answer.max_new_tokens,

@@ -45,13 +45,20 @@ class RoutedModel(PythonModel):
             llm=config["llm"],
             device=config["device"],
             dtype=card["dtype"],
+            slm_weights=config.get("slm_weights", "stored"),  # earlier models have none
             cuda_graphs=config["cuda_graphs"],
             llm_device_map=config["llm_device_map"],
             llm_url=config["llm_url"],
         )
         self.deployment = deploy(
             bundle,
-            served_pair(bundle, Path(pair.slm), Path(pair.llm), pair.llm_url),
+            served_pair(
+                bundle,
+                Path(pair.slm),
+                Path(pair.llm),
+                pair.llm_url,
+                slm_weights=pair.slm_weights,
+            ),
             pair,
             stored_rule(bundle),
             slots=config["slots"],

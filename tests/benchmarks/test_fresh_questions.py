@@ -1,6 +1,5 @@
-"""Fresh questions are new, asked once, by frozen code, and their figures are those by hand."""
+"""Fresh questions are new, and their figures are those by hand."""
 
-import subprocess
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -8,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.fresh import Seen, check_unused, columns, fresh_questions, frozen_commit
+from benchmarks.fresh import Seen, fresh_questions
 from benchmarks.fresh import answered as answered_by
+from benchmarks.regret import row
 from benchmarks.workshop import Workshop
 from citer.data.importing import parse_row
 from citer.data.problems import question_key
 from citer.data.tasks.grading import grade
 from citer.decoding.policy import LLM_ALONE, Policy, always_slm, routed
 from citer.demo import toy
-from citer.errors import InputError
 from citer.evaluation.candidates import STYLES
 from citer.evaluation.choice import Candidate, ChosenRule
 from citer.evaluation.evidence import Tried
@@ -42,59 +41,6 @@ AUDITED, EXACT = Rule("risk", 0.4, 1, "agree"), Rule("every", 4, 1)
 
 def chosen(rule: Rule, cost: float = 0.2) -> ChosenRule:
     return ChosenRule(rule, 0.05, 0.05, 100, 0, 0.03, rule != LLM, 0.1, cost)
-
-
-def git(folder: Path, *arguments: str) -> str:
-    name = ("-c", "user.name=test", "-c", "user.email=test@example.com")
-    command = ["git", "-C", str(folder), *name, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A commit of code and grid, and a run elsewhere with the same grid."""
-    code, project = tmp_path / "code", tmp_path / "project"
-    for folder in (code, project):
-        folder.mkdir()
-        (folder / "params.yaml").write_text("seed: 17\n")
-    (code / "study.py").write_text("1\n")
-    git(code, "init", "-q")
-    git(code, "add", ".")
-    git(code, "commit", "-qm", "Freeze")
-    monkeypatch.chdir(project)
-    return code
-
-
-def test_frozen_code_and_grid_have_a_commit(repository: Path) -> None:
-    assert frozen_commit(repository) == git(repository, "rev-parse", "HEAD")
-
-
-@pytest.mark.parametrize("name", ["study.py", "new.py"])
-def test_changed_or_new_code_is_refused(repository: Path, name: str) -> None:
-    (repository / name).write_text("2\n")
-    with pytest.raises(InputError, match="code: 1 uncommitted changes, expected none"):
-        frozen_commit(repository)
-
-
-def test_another_grid_is_refused(repository: Path) -> None:
-    Path("params.yaml").write_text("seed: 18\n")
-    with pytest.raises(InputError, match=r"params\.yaml: not that of the commit"):
-        frozen_commit(repository)
-
-
-def test_code_without_a_repository_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"git status --porcelain: .*not a git repository"):
-        frozen_commit(tmp_path)
-
-
-def test_a_seed_is_used_once(tmp_path: Path) -> None:
-    assert check_unused(tmp_path / "fresh-5", 5) == 5
-    (tmp_path / "fresh-5.json").write_text("{}")
-    assert check_unused(tmp_path / "fresh-6", 6) == 6
-    with pytest.raises(InputError, match=r"fresh-5\.json: seed 5 has results, expected a new seed"):
-        check_unused(tmp_path / "fresh-5", 5)
-    with pytest.raises(InputError, match="fresh: expected --seed"):
-        check_unused(tmp_path / "fresh-None", None)
 
 
 def keys_of(task: str, count: int, seed: int) -> list[str]:
@@ -134,13 +80,14 @@ def test_regret_is_above_the_cheapest_candidate_that_keeps_the_promise_on_these_
     assert found.regret == pytest.approx(0.6 / 0.4 - 1)
 
 
-def test_the_table_has_risk_and_cost_of_each_rule() -> None:
-    found = columns({"router": seen(1, 0.4)})
-    assert [found[name]["router"] for name in ("rule", "lost", "right", "cost")] == [
-        "score 0.5 by stand", 1, 20, 0.4
-    ]  # fmt: skip
+def test_a_row_has_risk_and_cost_of_the_deployed_and_the_cheapest_rule() -> None:
+    tried = {Tried("router", BY_SCORE): seen(1, 0.4), Tried("bild", BOLD): seen(1, 0.2, BOLD)}
+    found = row(Seen(tried, {"router": chosen(BY_SCORE)}, epsilon=0.05))
+    assert [found[f"deployed {name}"] for name in ("rule", "cost")] == ["score 0.5 by stand", 0.4]
+    assert [found[f"cheapest {name}"] for name in ("rule", "cost")] == ["score 0.2 by stand", 0.2]
+    assert found["regret"] == pytest.approx(1)
     # Wilson: (1 + z²/2) / (20 + z²) ± z sqrt(1 x 19 / 20 + z²/4) / (20 + z²)
-    assert found["risk"]["router"] == pytest.approx((0.05, 0.0089, 0.2361), abs=1e-4)
+    assert found["deployed risk"] == pytest.approx((0.05, 0.0089, 0.2361), abs=1e-4)
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ from benchmarks.study import (
     read_study,
     rows,
     settings_of,
-    with_system,
     write_rows,
 )
-from benchmarks.workshop import Teacher, Workshop
+from benchmarks.workshop import Workshop
 from citer.config.params import Params
 from citer.errors import InputError
 from citer.storage import tables
@@ -40,7 +39,6 @@ TINY = Costs.model_validate(
                 "by": "first",
                 "contested": 0,
                 "width": 2,
-                "tasks": ["mc"],
                 "rules": ["score"],
             },
             "exact": {"by": "agree", "rules": ["risk audit 1"]},
@@ -60,13 +58,6 @@ def test_a_study_is_valid_and_compares_with_its_own_methods(name: str) -> None:
         assert all(rule.in_range for grid in grids for rule in costs.rules(grid, [0.5]))
 
 
-def test_a_study_may_change_another() -> None:
-    own, base = read_study("sampling").costs, read_study("audited").costs
-    assert own
-    assert own.sampling
-    assert own.model_copy(update={"sampling": None}) == base
-
-
 def test_unknown_studies_and_keys_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,19 +68,6 @@ def test_unknown_studies_and_keys_are_one_line(
     expected = r"bad\.yaml: fresh: unknown key 'count'; expected questions"
     with pytest.raises(InputError, match=expected):
         read_study("bad")
-
-
-def test_a_teacher_of_one_task_sees_no_question_of_another(shop: Workshop) -> None:
-    labels = shop.tokens  # only whose they are matters here
-    shop.__dict__["first_labels"] = labels
-    teachers = {task: Teacher.of(shop, [task], 17) for task in shop.tasks}
-    rows = {task: set(each.first["problem_id"].to_pylist()) for task, each in teachers.items()}
-    for task, each in teachers.items():
-        assert {shop.preference[key].task for key in rows[task]} == {task}
-        assert set(each.shop.tokens["problem_id"].to_pylist()) == rows[task]
-        assert each.shop.test == shop.test
-    assert set().union(*rows.values()) == set(shop.preference)
-    del shop.__dict__["first_labels"]
 
 
 def test_gaps_are_paired_and_means_are_over_seeds(outcomes: Outcomes) -> None:
@@ -119,9 +97,8 @@ def test_a_tiny_study_has_a_row_for_each_task_and_method(
     tables.write_json(tmp_path / "study.json", found)
 
 
-@pytest.mark.parametrize("name", ["real", "transfer-real"])
-def test_the_settings_of_a_real_pair_are_valid(name: str, tmp_path: Path) -> None:
-    project = read_study(name).project
+def test_the_settings_of_a_real_pair_are_valid(tmp_path: Path) -> None:
+    project = read_study("real").project
     assert project
     params = Params.model_validate(
         settings_of(project, Own(tmp_path / "slm", tmp_path / "llm", []))
@@ -143,13 +120,6 @@ def test_no_row_is_in_two_files_and_too_few_are_refused(tmp_path: Path) -> None:
     assert written == [*range(7)]
     with pytest.raises(InputError, match=r"rows.jsonl: 9 rows, expected 12 or more"):
         write_rows(source, tmp_path, Rows(counts={"test": 12}))
-
-
-def test_a_row_of_mathematics_asks_its_problem_and_keeps_its_solution() -> None:
-    row = json.loads(with_system('{"problem": "2 + 2?", "solution": "4"}', "Be short."))
-    roles = [("system", "Be short."), ("user", "2 + 2?")]
-    messages = [{"role": role, "content": content} for role, content in roles]
-    assert row == {"messages": messages, "solution": "4"}
 
 
 def test_a_study_of_a_real_pair_needs_its_folders() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citer.decoding.answer import Answer, Limits, Request
+from citer.decoding.answer import Answer, Limits, Request, Written
 from citer.decoding.engine import Engine, Finished, Settled
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
 from citer.decoding.sequence import Handle
@@ -27,6 +27,7 @@ class Log:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.settled: dict[Handle, list[int]] = defaultdict(list)
+        self.written: dict[Handle, list[Written]] = defaultdict(list)
         self.answers: dict[Handle, list[Answer]] = defaultdict(list)
 
     def step(self) -> bool:
@@ -34,9 +35,10 @@ class Log:
         before = self.engine.slm_work.forwards + self.engine.llm_work.forwards
         for event in self.engine.step():
             if isinstance(event, Settled):
-                assert event.token_ids
+                assert event.written
                 assert event.handle not in self.answers
-                self.settled[event.handle] += event.token_ids
+                self.settled[event.handle] += [token.token_id for token in event.written]
+                self.written[event.handle] += event.written
             else:
                 self.answers[event.handle].append(event.answer)
         return self.engine.slm_work.forwards + self.engine.llm_work.forwards > before
@@ -74,6 +76,18 @@ def test_settled_tokens_make_up_the_answer_whatever_the_policies_in_flight(
         tokens, by_llm = uncached(pair, request, policy, case.max_new_tokens)
         assert (list(answer.token_ids), list(answer.by_llm)) == (tokens, by_llm)
         assert log.settled[handle] == tokens
+        check_writers(log.written[handle], answer)
+
+
+def check_writers(written: list[Written], answer: Answer) -> None:
+    """Compare what settled with what the visits tell."""
+    assert tuple(token.by for token in written) == answer.writers
+    assert not any(token.rejected for token in written if token.by != "llm")
+    for visit in (each for each in answer.visits if each.kept < len(written)):
+        rejected = written[visit.kept].rejected
+        assert len(rejected) - (visit.seen - visit.kept) in (0, 1)  # an EOS at the end is unread
+        if visit.rejects:
+            assert rejected[0] == visit.disagreements[-1].slm_token
 
 
 def check_settled(log: Log) -> None:

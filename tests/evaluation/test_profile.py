@@ -127,6 +127,25 @@ def test_positions_beyond_the_context_are_refused(pair: list[ModelSize]) -> None
         Profile(*pair, 1, 80, slots=1, positions=200_000)
 
 
+def test_an_slm_in_8_bits_costs_a_quarter_of_one_in_32(
+    pairs: dict[str, list[Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    slm, llm = map(str, pairs["qwen"])
+    text, found = Path("params.yaml").read_text(), []
+    monkeypatch.chdir(tmp_path)
+    for weights in ("stored", "int8"):
+        Path("params.yaml").write_text(text.replace("weights: stored", f"weights: {weights}"))
+        assert call(["profile", "--slm", slm, "--llm", llm, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["models"])
+    stored, rounded = (each["slm"] for each in found)
+    assert 0.25 < rounded["weight_bytes"] / stored["weight_bytes"] < 0.251
+    assert rounded["parameters"] == stored["parameters"]
+    assert found[0]["llm"] == found[1]["llm"]
+
+
 def test_a_quantised_slm_is_refused_as_in_a_run(
     pairs: dict[str, list[Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,6 +97,13 @@ def test_every_later_stage_waits_for_the_probe_but_none_for_its_answers() -> Non
     assert not answers
 
 
+def test_rounding_the_slm_makes_only_what_it_computes_stale() -> None:
+    stale = {name for name in PIPELINE["stages"] if "pair.slm_weights" in settings(name)}
+    precise = {name for name in PIPELINE["stages"] if "pair.dtype" in settings(name)}
+    assert precise - stale == {"references", "score_llm", "finetune"}
+    assert stale < precise
+
+
 def test_finetuning_depends_on_nothing_of_the_llm() -> None:
     assert "llm" not in str(stage("finetune"))
 

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from citer.config.params import PairParams
 from citer.errors import InputError
 from citer.models.folder import ModelFolder, PairFolder
-from citer.models.forward import deviation
 from citer.models.pair import LanguageModel, load_pair
+from citer.models.rounding import deviation
 from tests.models.conftest import edit, refusal
 from tests.quantised import METHODS, to_8_bits, to_fp8, to_int8
 from tests.tiny import TinyPair

@@ -102,9 +102,10 @@ def running(
     queue: int = 64,
     keys: Sequence[str] = (),
     observers: Sequence[Observer] = (),
+    questions: Sequence[str] = (),
 ) -> Iterator[Running]:
     """Serve inside the block. Then the server drains."""
-    settings, shelf = Settings("tiny", queue, poll=0.01), Shelf()
+    settings, shelf = Settings("tiny", queue, 0.01, None, questions), Shelf()
     first = [Release("tiny/1", deployment, observers)]
     del deployment  # the service alone holds it
     service = Service(settings, shelf, first.pop(), Metrics(CollectorRegistry()))  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ def expected(
 
 def found(reply: Any) -> dict[str, Any]:
     [choice] = reply.choices
-    counts = {k: v for k, v in routing(reply).items() if k not in ("version", "rule")}
+    counts = {k: v for k, v in routing(reply).items() if k not in ("version", "rule", "bytes")}
     truncated = choice.finish_reason == "length"
     return {"completion": choice.message.content, "truncated": truncated} | counts
 

@@ -18,6 +18,7 @@ REFUSED = [
     ({"extra_body": {"citer": {"rule": "risc 0.5"}}}, "citer.rule: 'risc 0.5': expected `score τ`"),
     ({"extra_body": {"citer": {"task": "chess"}}}, "citer.task: 'chess'; expected 'math', 'mc'"),
     ({"extra_body": {"citer": {"ruel": "x"}}}, "citer: unknown key 'ruel'; expected rule, task"),
+    ({"extra_body": {"citer": {"written": True}}}, "citer.written: True; expected `stream`, too"),
     ({"extra_body": {"guided_json": {}}}, f"guided_json: {{}}: {OTHER}"),
     ({"n": 2}, "n: 2: expected 1"),
     ({"presence_penalty": 0.5}, "presence_penalty: 0.5: expected 0"),

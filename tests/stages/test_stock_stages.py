@@ -1,4 +1,4 @@
-"""Whole stages with an LLM in the stock forward: split over devices, or quantised."""
+"""Whole stages with an LLM in the stock forward, and with an SLM whose weights are rounded."""
 
 import json
 import shutil
@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 from citer.config.params import Params
+from citer.errors import InputError
 from citer.models.bundle import identity, write_bundle
-from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.rule import Rule
 from citer.serving.generate import generate
 from citer.stages import evaluate, label, paths, rivals, router0, score_llm, score_slm
+from citer.stages.folders import finetuned_pair
 from citer.storage.schema import LLM_TOKEN, OUTCOME, PREFERENCE
 from citer.storage.tables import read_table
 from tests.heads import random_router
@@ -84,11 +85,21 @@ def test_rivals_count_a_quantised_llm_as_it_is_stored(
     assert 0.4 < moved[1] / moved[0] < 0.6
 
 
+def test_a_finetuned_slm_in_8_bits_is_scored_and_answers(project: Params, tmp_path: Path) -> None:
+    rounded = placed(project, slm_weights="int8")
+    for stage in (score_llm, score_slm, router0):
+        stage.run(rounded)
+    label.run(rounded, 1)
+    assert answered(rounded, "every 3 audit 1", tmp_path) == answered(rounded, "score 1", tmp_path)
+    with pytest.raises(InputError, match=r"made for the SLM \S+ \(\w+-int8\), here it is"):
+        label.run(project, 1)
+
+
 def answered(params: Params, rule: str, folder: Path) -> str:
     """Return the completion of `citer generate` by an untrained router."""
     source, output, bundle = folder / "q.jsonl", folder / "a.jsonl", folder / "bundle"
     source.write_text(QUESTION)
-    pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
+    pair = load_pair(finetuned_pair(params), params.pair)
     write_bundle(bundle, random_router(pair.slm.hidden_size), identity(pair))
     generate(params, bundle, source, output, Rule.parse(rule))
     return json.loads(output.read_text())["completion"]

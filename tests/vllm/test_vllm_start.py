@@ -7,7 +7,7 @@ import pytest
 
 from citer.errors import InputError
 from citer.models.bundle import folder_identity, write_bundle
-from citer.models.folder import PairFolder
+from citer.models.folder import ModelFolder, PairFolder
 from citer.vllm import loading
 from citer.vllm.loading import Engine
 from tests.heads import random_router
@@ -52,6 +52,15 @@ def test_a_router_of_another_pair_is_refused(settings: dict[str, Any], tiny: Tin
     other = Engine(str(tiny.slm), str(tiny.slm), "float32", "cpu", (), 16)
     with pytest.raises(InputError, match="expected two models"):
         loading.prepare({"citer": settings}, other, OURS)
+
+
+def test_a_router_of_an_slm_in_8_bits_is_refused(settings: dict[str, Any], tiny: TinyPair) -> None:
+    folders = PairFolder(ModelFolder(tiny.slm, weights="int8"), tiny.llm)
+    router = random_router(folders.slm.config.hidden_size)
+    write_bundle(Path("router"), router, folder_identity(folders, "float32"))
+    refusal = r"router: made for an SLM with pair.slm_weights: int8, expected one for its stored"
+    with pytest.raises(InputError, match=refusal):
+        loading.prepare({"citer": settings}, engine(tiny), OURS)
 
 
 def test_another_dtype_is_refused_before_a_weight_is_read(

@@ -17,6 +17,7 @@ from citer.errors import InputError, shown
 from citer.models.room import CHARACTERS, TooLongError
 from citer.serving.server.fields import Asked, Chat, Completion, read
 from citer.serving.server.metrics import Measured
+from citer.serving.server.page import make_page
 from citer.serving.server.refusals import CLOSE, ApiError, from_here, has_key, one_length
 from citer.serving.server.replies import END, TextStream, event
 from citer.serving.server.service import Call, Service
@@ -42,7 +43,8 @@ def make_app(service: Service, keys: Sequence[str]) -> FastAPI:
         lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, dependencies=guards
     )
     app.include_router(_openai(service), prefix="/v1", dependencies=[Depends(has_key(keys))])
-    app.include_router(_operations(service))
+    page = make_page([] if keys else service.settings.questions)
+    app.include_router(_operations(service, page))
     app.add_exception_handler(ApiError, _refusal)
     app.add_exception_handler(InputError, _refusal)
     for status in (404, 405):
@@ -74,8 +76,12 @@ def _openai(service: Service) -> APIRouter:
     return routes
 
 
-def _operations(service: Service) -> APIRouter:
+def _operations(service: Service, page: Response) -> APIRouter:
     routes = APIRouter()
+
+    @routes.get("/")
+    async def shown_page() -> Response:
+        return page
 
     @routes.get("/health")
     async def health() -> Response:
@@ -143,24 +149,25 @@ async def respond(service: Service, request: Request, call: Call, asked: Asked) 
     if not asked.stream:
         answer = await _unless_gone(request, service.answer(call))
         return JSONResponse(call.form.reply(answer, call.text(answer)))
-    counted = bool(asked.stream_options and asked.stream_options.include_usage)
-    events = _events(service, call, counted)
+    events = _events(service, call, asked)
     # Wait for the first event: until then, a failure has a status of its own.
     first = call.form.opening + await _unless_gone(request, anext(events))
     return StreamingResponse(_joined(first, events), media_type="text/event-stream")
 
 
-async def _events(service: Service, call: Call, counted: bool) -> AsyncGenerator[bytes]:
+async def _events(service: Service, call: Call, asked: Asked) -> AsyncGenerator[bytes]:
     """Yield the events of a streamed answer. Raises ApiError."""
     stream, form = TextStream(call.engine.pair, call.request.stop), call.form
     async with aclosing(service.messages(call)) as messages:
         async for message in messages:
             if isinstance(message, Answer):
                 yield form.piece(stream.rest(call.text(message)), message)
-                if counted:
+                if asked.stream_options and asked.stream_options.include_usage:
                     yield form.usage_event(message)
                 yield END
-            elif piece := stream.add(message):
+            elif asked.citer.written:
+                yield form.written_piece(stream.written(message))
+            elif piece := stream.add([token.token_id for token in message]):
                 yield form.piece(piece)
 
 

@@ -52,10 +52,14 @@ StopTexts = Annotated[list[StopText], Field(max_length=16), BeforeValidator(_lis
 
 
 class Routing(Section):
-    """The field `citer`: a rule in place of the router's own, and the task of the question."""
+    """The field `citer`: a rule in place of the router's own, and the task of the question.
+
+    With `written`, a stream says who wrote each token.
+    """
 
     rule: str | None = None
     task: str | None = None
+    written: bool = False
 
 
 class StreamOptions(BaseModel):
@@ -140,6 +144,8 @@ def read(kind: type[AnyAsked], body: bytes) -> AnyAsked:
         asked = kind.model_validate_json(body)
     except ValidationError as error:
         raise InputError(complaint(error)) from None
+    if asked.citer.written and not asked.stream:
+        raise InputError("citer.written: True; expected `stream`, too")
     for name, value in (asked.model_extra or {}).items():
         if name == "logprobs" and value is not None and value is not False:
             raise InputError("logprobs: were removed: `vllm serve` has them (docs/serving.md)")

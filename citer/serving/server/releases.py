@@ -77,7 +77,7 @@ class Releases:
         pair, limits = self.params.pair, self.params.answer
         made = deploy(
             bundle,
-            served_pair(bundle, paths.SLM, Path(pair.llm), pair.llm_url, patience=()),
+            served_pair(bundle, paths.SLM, Path(pair.llm), pair.llm_url, (), pair.slm_weights),
             pair,
             self.rule or stored_rule(bundle),
             slots=limits.slots,

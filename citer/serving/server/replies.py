@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from citer.decoding.answer import Answer
+from citer.decoding.answer import Answer, Written
+from citer.evaluation.cost import Prices, Trace
 from citer.models.pair import Pair
 from citer.rule import Rule
 
@@ -17,12 +18,16 @@ END = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True)
 class Form:
-    """The replies to one request. `model` is the served name, `version` the router's."""
+    """The replies to one request. `model` is the served name, `version` the router's.
+
+    `prices` are those of the pair with the scorer of the rule.
+    """
 
     chat: bool
     model: str
     version: str
     rule: Rule
+    prices: Prices
     prompt_tokens: int
     created: int = field(default_factory=lambda: int(time.time()))
     unique: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -38,11 +43,17 @@ class Form:
     def opening(self) -> bytes:
         """The event that begins a stream, or nothing."""
         # Clients join the fields of all deltas, so that only one of them may have the role.
-        return self._part({"delta": {"role": "assistant", "content": ""}}) if self.chat else b""
+        delta = {"role": "assistant", "content": ""}
+        return event(self._body(self._part_kind, {"delta": delta}, None)) if self.chat else b""
 
     def piece(self, text: str, answer: Answer | None = None) -> bytes:
         """Return an event with a part of the text. The last part comes with its `answer`."""
-        return self._part({"delta": {"content": text}} if self.chat else {"text": text}, answer)
+        return event(self._piece(text, answer))
+
+    def written_piece(self, written: list[dict[str, str]]) -> bytes:
+        """Return an event with a part of the text, and who wrote each token of it."""
+        body = self._piece("".join(each["text"] for each in written), None)
+        return event(body | {"citer": {"written": written}})
 
     def usage_event(self, answer: Answer) -> bytes:
         return event(self._body(self._part_kind, None, None) | self._usage(answer))
@@ -51,8 +62,9 @@ class Form:
     def _part_kind(self) -> str:
         return "chat.completion.chunk" if self.chat else "text_completion"
 
-    def _part(self, choice: dict[str, Any], answer: Answer | None = None) -> bytes:
-        return event(self._body(self._part_kind, choice, answer))
+    def _piece(self, text: str, answer: Answer | None) -> dict[str, Any]:
+        choice = {"delta": {"content": text}} if self.chat else {"text": text}
+        return self._body(self._part_kind, choice, answer)
 
     def _usage(self, answer: Answer) -> dict[str, Any]:
         used = {"prompt_tokens": self.prompt_tokens, "completion_tokens": len(answer.token_ids)}
@@ -73,8 +85,10 @@ class Form:
         } | (self._routing(answer) if answer else {})
 
     def _routing(self, answer: Answer) -> dict[str, Any]:
-        """Return our own part of a reply: who answered, and how often each model was asked."""
-        counts = answer.counts._asdict()
+        """Return our own part of a reply: who answered, the counts, and the cost alone."""
+        trace = Trace.of(self.prompt_tokens, len(answer.token_ids), answer.visits)
+        cost = {"bytes": self.prices.moved(trace.slm, trace.llm)}
+        counts = answer.counts._asdict() | cost
         return {"citer": {"version": self.version, "rule": str(self.rule), **counts}}
 
 
@@ -110,6 +124,14 @@ class TextStream:
         piece = self._text[self._sent : end]
         self._sent = max(self._sent, end)
         return piece
+
+    def written(self, tokens: Sequence[Written]) -> list[dict[str, str]]:
+        """Return the text that each token makes certain, who wrote it, and what it replaced."""
+        return [
+            {"text": self.add([token.token_id]), "by": token.by}
+            | ({"rejected": self._decode(token.rejected)} if token.rejected else {})
+            for token in tokens
+        ]
 
     def rest(self, text: str) -> str:
         """Return what is missing of the answer's whole text."""

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from citer.config.params import SamplingParams
 from citer.data.problems import Problem
 from citer.data.prompts import token_ids
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer, Request, Written
+from citer.decoding.policy import weight_bytes
+from citer.evaluation.cost import Prices
 from citer.models.room import check_characters
 from citer.models.sampling import stable_hash
 from citer.serving.deployment import Deployment, Observer, Reply
@@ -30,12 +32,14 @@ class Settings(NamedTuple):
     queue: how many requests may wait for a slot
     poll: seconds between two looks at the source of the router
     sampling: of requests that do not say how; None is greedy
+    questions: which the page at `/` offers, if no keys are set
     """
 
     name: str
     queue: int
     poll: float
     sampling: SamplingParams | None = None
+    questions: Sequence[str] = ()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -59,6 +63,8 @@ def make_call(asked: Asked, release: Release, name: str, default: SamplingParams
         found = f"model: {asked.model!r}; expected {name!r}"
         raise ApiError(404, found, code="model_not_found")
     deployment, rule = release.deployment, asked.rule or release.deployment.rule
+    policy = deployment.policy(rule)
+    prices = Prices.of(deployment.pair, weight_bytes(policy.scorer))
     prompt_ids, problem, key = _prompt(asked, deployment)
     sampling, stop = asked.sampler(default).sampling(key), tuple(asked.stop or ())
     request = Request("prompt", prompt_ids, (), None, sampling, stop, asked.limit)
@@ -66,9 +72,9 @@ def make_call(asked: Asked, release: Release, name: str, default: SamplingParams
     return Call(
         deployment.engine,
         request,
-        deployment.policy(rule),
+        policy,
         bool(asked.stream),
-        form=Form(problem is not None, name, release.version, rule, len(prompt_ids)),
+        form=Form(problem is not None, name, release.version, rule, prices, len(prompt_ids)),
         problem=problem,
         observers=release.observers,
     )
@@ -137,7 +143,7 @@ class Service:
             said, later = f"{waiting} requests wait already; try again later", {"Retry-After": "1"}
             raise ApiError(429, said, "rate_limit_error", "queue_full", later)
 
-    async def messages(self, call: Call) -> AsyncGenerator[tuple[int, ...] | Answer]:
+    async def messages(self, call: Call) -> AsyncGenerator[tuple[Written, ...] | Answer]:
         """Yield the settled tokens of a streaming call, then its answer.
 
         Leaving the iterator early frees its slot before the engine's next step. Raises ApiError if

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer, Request, Written
 from citer.decoding.engine import Engine, Finished
 from citer.decoding.policy import Policy
 from citer.decoding.sequence import Handle
@@ -22,7 +22,7 @@ class Broken(NamedTuple):
     reason: str
 
 
-Message = tuple[int, ...] | Answer | Broken
+Message = tuple[Written, ...] | Answer | Broken
 
 
 @dataclass(eq=False)
@@ -112,7 +112,7 @@ class Worker:
                 del self._handles[ticket]
                 self._hand_out(ticket, event.answer)
             elif ticket.streams:
-                self._hand_out(ticket, event.token_ids)
+                self._hand_out(ticket, event.written)
 
     def _hand_out(self, ticket: Ticket, message: Message) -> None:
         ticket.messages.put_nowait(message)

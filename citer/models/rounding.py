@@ -1,0 +1,101 @@
+"""Linear layers with weights of 8 bits and a scale per row.
+
+On a CPU, FBGEMM multiplies them by states that are rounded to 8 bits, with a scale per token. With
+a scale per tensor, as torch's dynamic layers have, an answer would depend on the others in its
+batch. Elsewhere the weights are converted in every forward.
+"""
+
+from collections.abc import Callable, Iterator
+from warnings import catch_warnings, simplefilter
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from citer.progress import warn
+
+# The largest state. Without VNNI, FBGEMM adds two products in 16 bits, which larger ones exceed.
+LEVELS = 127 if getattr(torch.cpu, "_is_vnni_supported", bool)() else 63
+TINY = torch.finfo(torch.float32).tiny  # in place of the scale of zeros
+TOLERANCE = 0.1  # the largest deviation of a product from that of the layer before it was rounded
+
+
+class Int8Linear(nn.Module):
+    """Replaces a linear layer for inference, with its weights rounded to the nearest."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        weight_OI = layer.weight.float()
+        scale_O1 = weight_OI.abs().amax(1, keepdim=True).clamp(min=TINY) / 127
+        rounded_OI = (weight_OI / scale_O1).round().to(torch.int8)
+        self.scale = nn.Parameter(scale_O1, requires_grad=False)
+        self.weight = nn.Parameter(rounded_OI, requires_grad=False)
+        self.bias = layer.bias
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Map (..., inputs) to (..., outputs)."""
+        return linear(states, self.weight * self.scale.to(states.dtype), self.bias)
+
+
+class PackedInt8Linear(Int8Linear):
+    """Holds the weights in FBGEMM's layout. `weight` is on `meta`: only its size is used."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__(layer)
+        scale_O = self.scale[:, 0].double()
+        zero_O = torch.zeros(len(scale_O), dtype=torch.long)
+        with catch_warnings():  # PyTorch means to remove quantised dtypes some day
+            simplefilter("ignore", UserWarning)
+            quantised_OI = torch._make_per_channel_quantized_tensor(self.weight, scale_O, zero_O, 0)
+        self.packed = torch.ops.quantized.linear_prepack(quantised_OI, None)
+        self.weight = nn.Parameter(self.weight.to("meta"), requires_grad=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Map (..., inputs) to (..., outputs)."""
+        dtype, states = states.dtype, states.float()
+        largest = states.abs().amax(-1, keepdim=True).clamp(min=TINY)
+        multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+        products = multiply(states / largest, 1 / LEVELS, LEVELS + 1, self.packed) * largest
+        return products.to(dtype) if self.bias is None else products.to(dtype) + self.bias
+
+
+def round_weights(network: nn.Module) -> None:
+    """Round the weights of every linear layer, large or small.
+
+    The packed layers use operators of PyTorch that it means to remove. If they do not run here, a
+    warning says that decoding is slower.
+    """
+    places = list(linear_layers(network))
+    first, make = places[0][2], Int8Linear
+    if first.weight.device.type == "cpu":
+        if works(first, PackedInt8Linear, TOLERANCE):
+            make = PackedInt8Linear
+        else:
+            warn(f"torch {torch.__version__}: FBGEMM does not run here: decoding will be slower")
+    for parent, name, layer in places:
+        setattr(parent, name, make(layer))
+
+
+def linear_layers(network: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
+    """Yield each linear layer after its parent and its name there."""
+    for parent in network.modules():
+        for name, layer in parent.named_children():
+            if isinstance(layer, nn.Linear):
+                yield parent, name, layer
+
+
+@torch.inference_mode()
+def works(layer: nn.Linear, pack: Callable[[nn.Linear], nn.Module], tolerance: float) -> bool:
+    """Return whether a packed layer gives the same products, for one token and for several."""
+    states_MI = torch.linspace(-1, 1, 5 * layer.in_features, dtype=layer.weight.dtype).view(5, -1)
+    try:
+        packed, parts = pack(layer), (states_MI[:1], states_MI)
+        return all(deviation(packed(part_MI), layer(part_MI)) <= tolerance for part_MI in parts)
+    except (AttributeError, RuntimeError, TypeError):
+        return False  # an operator is missing or takes other arguments
+
+
+def deviation(ours: Tensor, theirs: Tensor) -> float:
+    """Return |ours - theirs| / |theirs|, in norms. It is NaN if either tensor has a NaN."""
+    ours, theirs = ours.double(), theirs.double()
+    return float((ours - theirs).norm() / theirs.norm())
