@@ -121,7 +121,7 @@ def test_an_invalid_rule_is_reported_in_one_line_with_the_expected_form(
     assert (done.returncode, done.stderr) == (2, f"citer: --rule: {rule!r}: {EXPECTED}\n")
 
 
-@pytest.mark.parametrize("router", ["", "runs:/abc", "nowhere", "models"])
+@pytest.mark.parametrize("router", ["runs:/abc", "nowhere", "models"])
 def test_a_missing_router_is_reported_in_one_line_with_the_expected_form(
     tmp_path: Path, router: str
 ) -> None:

@@ -6,11 +6,15 @@ import pytest
 import yaml
 
 from benchmarks import regret
-from benchmarks.fresh import Fresh
+from benchmarks.fresh import Seen
 from benchmarks.regret import FRESH, Regret, regrets
+from citer.evaluation.choice import Candidate, ChosenRule
+from citer.evaluation.evidence import Tried
+from citer.rule import Rule
 from citer.storage.tables import read_json
 
-ASKED = Regret(seeds=(3, 5), fresh=Fresh(questions=7))
+ASKED = Regret(seeds=(3, 5), questions=7)
+DEPLOYED, OTHER = Rule("score", 0.5, by="stand"), Rule("risk", 0.4, 1, "agree")
 
 
 @pytest.fixture
@@ -18,18 +22,16 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int,
     """What was asked: the clone, the seed of its settings, and that of its fresh questions."""
     asked: list[tuple[str, int, int]] = []
 
-    def answered_fresh(fresh: Fresh, seed: int, commit: str) -> dict:
+    def answered_fresh(questions: int, seed: int) -> Seen:
         settings = yaml.safe_load(Path("params.yaml").read_text())
-        assert (fresh, settings["pair"]) == (ASKED.fresh, {"slm": "x"})
+        assert (questions, settings["pair"]) == (7, {"slm": "x"})
         asked.append((Path.cwd().name, settings["seed"], seed))
-        names = ("deployed", "cheapest")
-        cells = {
-            "rule": ("score 0.5", "score 0.4"),
-            "cost": (0.5, 0.4),
-            "risk": ((0.1, 0, 0.2),) * 2,
+        answered = {
+            Tried("router", DEPLOYED): Candidate(DEPLOYED, 20, 1, 0.3, settings["seed"] / 10),
+            Tried("exact", OTHER): Candidate(OTHER, 20, 0, 0.2, 0.2),
         }
-        table = {name: dict(zip(names, cell, strict=True)) for name, cell in cells.items()}
-        return {"tasks": {"all": table}, "regret": settings["seed"] / 10}
+        chosen = ChosenRule(DEPLOYED, 0.05, 0.05, 100, 0, 0.03, True, 0.1, 0.2)
+        return Seen(answered, {"router": chosen}, 0.05)
 
     def written(clone: Path, settings: dict, stage: str) -> None:
         assert stage == "report"
@@ -48,18 +50,22 @@ def test_each_seed_has_a_clone_other_fresh_questions_and_a_row(
 ) -> None:
     found = regrets(ASKED, tmp_path / "work")
     assert ran == [("seed-3", 3, FRESH + 3), ("seed-5", 5, FRESH + 5)]
-    assert found["mean regret"] == pytest.approx(0.4)
-    assert found["tasks"]["all"]["regret"] == {"seed 3": 0.3, "seed 5": 0.5}
-    assert found["tasks"]["all"]["deployed cost"] == {"seed 3": 0.5, "seed 5": 0.5}
-    assert found["tasks"]["all"]["cheapest rule"]["seed 3"] == "score 0.4"
-    assert found["note"] == "mean regret: 40.00%\n\n"
+    table = found["tasks"]["all"]
+    assert table["regret"] == pytest.approx({"seed 3": 0.5, "seed 5": 1.5})
+    assert table["deployed cost"] == {"seed 3": 0.3, "seed 5": 0.5}
+    assert table["cheapest rule"]["seed 3"] == "risk 0.4 audit 1 by agree"
+    assert found["note"] == "mean regret: 100.00%\n\n"
 
 
-def test_a_killed_study_continues_with_its_next_seed(
-    ran: list[tuple[str, int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_killed_study_continues_with_its_next_seed_and_keeps_all_candidates(
+    ran: list[tuple[str, int, int]], tmp_path: Path
 ) -> None:
     first = regrets(ASKED.model_copy(update={"seeds": (3,)}), tmp_path / "work")
-    assert read_json(tmp_path / "work/seed-3/regret.json")["regret"] == 0.3
+    kept = read_json(tmp_path / "work/seed-3/fresh.json")["candidates"]
+    assert [(each["method"], each["rule"], each["cost"]) for each in kept] == [
+        ("router", "score 0.5 by stand", 0.3),
+        ("exact", "risk 0.4 audit 1 by agree", 0.2),
+    ]
     both = regrets(ASKED, tmp_path / "work")
     assert [clone for clone, *_ in ran] == ["seed-3", "seed-5"]
     assert both["tasks"]["all"]["regret"]["seed 3"] == first["tasks"]["all"]["regret"]["seed 3"]
