@@ -61,11 +61,13 @@ def test_a_study_is_valid_and_compares_with_its_own_methods(name: str) -> None:
 def test_unknown_studies_and_keys_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputError, match="speed: no such study; expected audited, fresh, heads"):
+    with pytest.raises(InputError, match="speed: no such study; expected audited, heads, labels"):
         read_study("speed")
-    (tmp_path / "bad.yaml").write_text("question: Why?\nfresh: {count: 5}\n")
+    (tmp_path / "bad.yaml").write_text(
+        "question: Why?\nregret: {seeds: [1], questions: 5, count: 5}\n"
+    )
     monkeypatch.setattr(study, "STUDIES", tmp_path)
-    expected = r"bad\.yaml: fresh: unknown key 'count'; expected questions"
+    expected = r"bad\.yaml: regret: unknown key 'count'; expected seeds, questions"
     with pytest.raises(InputError, match=expected):
         read_study("bad")
 
