@@ -77,7 +77,7 @@ def test_a_full_disk_is_reported_in_one_line_with_the_status_for_a_retry(
         "import resource; from citer.cli.main import main\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); main()"
     )
-    command = [sys.executable, "-c", program, "prepare"]
+    command = [sys.executable, "-B", "-c", program, "prepare"]  # no cut off bytecode stays
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         1,

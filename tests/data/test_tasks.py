@@ -17,6 +17,7 @@ from citer.data.tasks.own import FORM
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, always_slm
 from citer.errors import InputError
+from citer.evaluation.cost import batches
 from citer.evaluation.points import outcome_table, point_rows
 from citer.evaluation.sweep import Line, Method, request, sweep
 from citer.executors.base import InLine
@@ -114,7 +115,7 @@ def test_a_third_task_is_decoded_and_graded_and_has_its_own_rows_in_the_reports(
 
     assert [result.correct for result in llm.results] == [True, False, False, False]
     assert set(outcome_table([slm, llm])["task"].to_pylist()) == {"spelling", "math"}
-    points = point_rows([llm], shipped_with().evaluate)
+    points = point_rows([llm], batches([1]))
     accuracy = {point["task"]: point["accuracy"] for point in points}
     assert accuracy == {"all": 1 / 4, "spelling": 1 / 3, "math": 0}
     assert {missed.task: missed.questions for missed in shortfalls(llm.results, 1.0)} == {

@@ -80,7 +80,7 @@ def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(par
     rules = {(row["method"], rule_of(row)) for row in findings.points}
     assert len(keys) == len(rows) == 2 * len(rules) * 6
     chosen = read_as(folder / "chosen.json", dict[str, ChosenRule])
-    assert chosen.keys() == {method for method, _ in rules} == {*STYLES} - {"citer_s"}
+    assert chosen.keys() == {method for method, _ in rules} == {*STYLES} - {"citer_s", "lookup"}
     deployed = read_as(folder / "threshold.json", ChosenRule)
     assert deployed == min(chosen.values(), key=lambda each: each.cost)
     assert {each.delta for each in chosen.values()} == {params.evaluate.delta}
@@ -102,7 +102,7 @@ def test_a_candidate_is_answered_once_and_stands_in_the_report_of_every_router(p
         found_in(folder, params) for folder in (paths.RIVALS, paths.answers(1), paths.report(1))
     )
     scorers = [{rule_of(row).by for row in each.candidates.points} for each in (fixed, own)]
-    assert scorers == [{"", "entropy", "agree", "co_llm"}, {"stand"}]
+    assert scorers == [{"", "entropy", "probability", "agree", "co_llm"}, {"stand"}]
     both = fixed.candidates.joined(own).where(lambda row: row["split"] != "preference")
     assert reported.outcomes == both.outcomes
     assert reported.points == both.points
@@ -114,7 +114,7 @@ def test_a_router_without_heads_of_its_own_has_the_rivals_candidates_alone(param
     run_router(params, 1)
     assert not found_in(paths.answers(1), params).points
     chosen = read_json(paths.report(1) / "chosen.json")
-    assert chosen.keys() == {*STYLES} - {"citer_s", "router", "audited"}
+    assert chosen.keys() == {*STYLES} - {"citer_s", "lookup", "router", "audited"}
 
 
 @pytest.mark.parametrize("stage", ["rivals", "evaluate"])

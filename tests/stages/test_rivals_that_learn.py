@@ -54,7 +54,7 @@ def test_every_shared_scorer_and_bound_has_points_of_its_methods_style(
     assert {name: found[name] for name in shared} == {name: STYLES[name] for name in shared}
     common, _ = read_bundle(paths.COMMON)
     tried = {rule_of(row).by for row in points if row["method"] in shared}
-    assert tried == {"", "entropy", *common.heads}
+    assert tried == {"", "entropy", "probability", *common.heads}
 
 
 def test_query_is_left_out_if_no_preference_question_can_be_graded(asked: Params, capsys) -> None:
