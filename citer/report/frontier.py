@@ -23,8 +23,14 @@ SHAPES = {  # of Vega, by Matplotlib's markers, which the points have; a circle 
 }
 PICTURED = ("speculative", "entropy", "co_llm")  # the rivals in the picture, or others in place
 NAMES = {Kind.ROUTER: "CITER", Kind.AUDITED: "audited routing", Kind.POLICY: "any scorer"}
-LEFT, RIGHT = (0.4, 0.8), (0.2, 0.7, 0.45)  # the heights of names: ours, rivals
-ROOM = 0.18  # the least cost on whose left a name has room
+# Names stand at these heights, from the SLM to the LLM, and on this side of their lines.
+PLACES = {
+    "policy": (0.8, "left"),
+    "co_llm": (0.55, "left"),
+    "router": (0.6, "right"),
+    "entropy": (0.35, "right"),
+}
+ELSEWHERE = (0.2, "right")
 
 
 class Line(NamedTuple):
@@ -93,7 +99,7 @@ def picture(points: Sequence[Row], chosen: Chosen, measure: Measure) -> str:
 
     Audited routing is left out if any scorer was tried.
 
-    Names stand beside the lines: those of the router on the left, those of rivals on the right.
+    Names stand beside the lines (`PLACES`).
     """
     lines, (slm, llm) = lines_of(points, chosen), alone_of(points)
     ours = [line for line in lines if line.rank == "ours"]
@@ -101,13 +107,15 @@ def picture(points: Sequence[Row], chosen: Chosen, measure: Measure) -> str:
         ours = [line for line in ours if line.style.kind is not Kind.AUDITED]
     rivals = [line for line in lines if line.style.kind in (Kind.RIVAL, Kind.EXACT)]
     rivals.sort(key=lambda line: line.method not in PICTURED)
-    shown = [*ours, *rivals[: len(RIGHT)]]
+    shown = [*ours, *rivals[: len(PICTURED)]]
     names = [
         alone | {"name": f"{label(alone['method'])} alone", "align": align, "dx": 0, "dy": 14}
         for alone, align in ((slm, "center"), (llm, "right"))
     ]
-    for line, share in zip(shown, (*LEFT[: len(ours)], *RIGHT), strict=False):
-        names.append(_named(line, slm["accuracy"] + share * (llm["accuracy"] - slm["accuracy"])))
+    for line in shown:
+        share, side = PLACES.get(line.method.rstrip("_0123456789"), ELSEWHERE)
+        height = slm["accuracy"] + share * (llm["accuracy"] - slm["accuracy"])
+        names.append(_named(line, height, side))
     marks = [*_marks(shown, (slm, llm), measure), *_texts(names)]
     drawn = _plane(marks, measure, *_whole(shown, (slm, llm)))
     return in_light(svg(drawn.properties(width=620, background="white"), "frontier"))
@@ -182,14 +190,13 @@ def _shown(point: Row, measure: Measure, before: str = "") -> Row:
     return {name: point[name] for name in names} | {"tip": tip}
 
 
-def _named(line: Line, height: float) -> Row:
+def _named(line: Line, height: float, side: str) -> Row:
     """Return a name beside its line at a height, or where the line comes closest to it."""
     costs, shares = ([point[name] for point in line.points] for name in (COST, "accuracy"))
     cost, share = fraction_for(height, costs, shares), max(height, min(shares))
     if cost is None:
         cost, share = max(zip(costs, shares, strict=True), key=lambda point: point[1])
-    left = line.rank == "ours" and cost > ROOM
-    look = {"align": "right", "dx": -9} if left else {"align": "left", "dx": 9}
+    look = {"align": "right", "dx": -9} if side == "left" else {"align": "left", "dx": 9}
     name = NAMES.get(line.style.kind) or label(line.method)
     return look | {"name": name, "colour": line.colour, COST: cost, "accuracy": share, "dy": 4}
 
