@@ -30,20 +30,25 @@ def tags_of(router: Run, serve: ServeParams) -> dict[str, str]:
 
     The gate compares costs where the version will `serve`; that cost becomes a tag.
     """
-    assert router.inputs
     tags, numbers = router.data.tags, section(router.data.metrics, "all")
     costs = [batch.column for batch in schedules(serve) if batch.column in numbers]
     best = min(costs, key=numbers.__getitem__, default="")
     listed = (name for name in (*MEASURES, best, "llm_fraction") if name in numbers)
-    roles = {each.tags[0].value: each.dataset.digest for each in router.inputs.dataset_inputs}
     return {
         "rule": tags["rule"],
         **scored(tags),
         **{name: f"{numbers[name]:.6g}" for name in listed},
         "certified": str(threshold(router.info.run_id)["certified"]).lower(),
-        "data": roles["training"][:7],
-        "commit": tags["git_sha"][:7] + (" (dirty)" if tags["git_dirty"] == "true" else ""),
+        "made_from": ", ".join(f"{name} {value}" for name, value in _origin(router).items()),
     }
+
+
+def _origin(router: Run) -> dict[str, str]:
+    """Return the digest of the labels that a router learnt, and its commit."""
+    assert router.inputs
+    roles = {each.tags[0].value: each.dataset.digest for each in router.inputs.dataset_inputs}
+    dirty = " (dirty)" if router.data.tags["git_dirty"] == "true" else ""
+    return {"data": roles["training"][:7], "commit": router.data.tags["git_sha"][:7] + dirty}
 
 
 def scored(tags: Mapping[str, str]) -> dict[str, str]:
@@ -77,8 +82,8 @@ def facts(router: Run) -> dict[str, str]:
         "iteration": tags["iteration"],
         "references": tags.get("references"),
         "margin of labels, nats": tags.get("margin"),
-        "preferences, md5": listed["data"],
-        "git": listed["commit"],
+        "preferences, md5": _origin(router)["data"],
+        "git": _origin(router)["commit"],
     }
     return {name: value for name, value in values.items() if value}
 
