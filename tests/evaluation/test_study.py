@@ -65,6 +65,7 @@ def test_each_model_alone_gives_the_answers_of_single_decodes(study, fixed):
     assert {right for right, _, _ in alone.values()} == {True, False}
 
 
+@pytest.mark.slow
 def test_each_candidate_gives_the_answers_of_single_decodes(study, router, everything):
     """Its rule tells all that its answers depend on."""
     tried = rules_of(everything, "test")

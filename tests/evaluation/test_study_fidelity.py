@@ -41,6 +41,7 @@ def found(faithful, router) -> Findings:
     return unscreened(faithful, router)
 
 
+@pytest.mark.slow
 def test_the_promise_counts_the_answers_that_differ_from_the_llms(faithful, router, found):
     candidates = [step.validation for step in chosen_of(faithful, found)[1]]
     assert faithful.conditions.measure is FIDELITY
