@@ -91,10 +91,10 @@ def test_a_registration_whose_server_is_killed_says_so_and_is_completed_later(
     with capsys.disabled():
         print(f"\nMLflow killed at {share:.0%} of {first.seconds:.1f} s: {status}, {said}", end="")
     assert status == 0 or LOST.fullmatch(said)
-    # Not explained: beside other tests, MLflow's new server may once say that an artifact is missing.
-    ends = [Child(partial(retrained, 2)).ended()]
-    ends += [Child(partial(retrained, 2)).ended()] * (ends[0][0] != 0)
-    assert ends[-1] == (0, ""), ends
+    ended = Child(partial(retrained, 2)).ended()
+    if ended[0]:  # not explained: beside other tests, an artifact may be missing once
+        ended = Child(partial(retrained, 2)).ended()
+    assert ended == (0, "")
     open_store("citer")
     assert (versions(), holder("champion")) == ([1, 2, 3, 4], 4)
     assert re.fullmatch(f"{DATE} made the champion by the gate", version(4).tags["history"])
