@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from benchmarks.workshop import SEEDS, Families, Teacher, Workshop
-from citer.decoding.policy import ScoredBy, Scorer, always_slm, low_entropy, top_probability
+from citer.decoding.policy import CERTAINTIES, ScoredBy, Scorer, always_slm
 from citer.evaluation.metrics import fraction_for
 from citer.evaluation.paired import Frontier, interval, resamples
 from citer.evaluation.sweep import Method, Run
@@ -20,11 +20,7 @@ from citer.progress import progress
 from citer.rule import Rule
 from citer.sections import Count, Listed, Section
 
-UNTRAINED: Mapping[str, Scorer] = {
-    "entropy": low_entropy,
-    "max probability": top_probability,
-    "nothing": always_slm,
-}
+UNTRAINED: Mapping[str, Scorer] = {**CERTAINTIES, "nothing": always_slm}
 Learnt = Literal["first", "second", "citer", "agree", "Co-LLM"]
 Answered = Mapping[str, "Sequence[Outcomes]"]  # by method, one for each seed
 
@@ -32,7 +28,7 @@ Answered = Mapping[str, "Sequence[Outcomes]"]  # by method, one for each seed
 class Scored(Section):
     """What scores the SLM's tokens: a certainty, or a head by what it learns (`Teacher`)."""
 
-    by: Literal["entropy", "max probability", "nothing"] | Learnt
+    by: Literal["entropy", "probability", "nothing"] | Learnt
     contested: Literal[0, 1] | None = None
     width: Count | None = None
 
@@ -216,21 +212,16 @@ def answers(shop: Workshop, costs: Costs) -> Answered:
         scorer = UNTRAINED[scored.by]
         taus = shop.answer_thresholds(costs.fractions, scorer)
         note(shop.answer(Method(scored.by, scorer), costs.families(scored, taus)))
-    trained = [each for each in scorers if each.by not in UNTRAINED]
-    with progress("study", costs.seeds * len(trained), "heads") as advance:
+    learnt = [each for each in scorers if each.by not in UNTRAINED]
+    with progress("study", costs.seeds * len(learnt), "heads") as advance:
         for seed in SEEDS[: costs.seeds]:
             teacher = Teacher(shop, seed)
-            for scored in trained:
-                note(_by_head(teacher, scored, costs))
+            for scored in learnt:
+                trained = teacher.trained(scored.by, scored.contested, scored.width)
+                scorer = ScoredBy(trained.head)
+                taus = shop.answer_thresholds(costs.fractions, scorer)
+                note(shop.answer(Method.of(scored.by, scorer), costs.families(scored, taus)))
                 advance(1)
     for name, (one, other) in costs.joined.items():
         found[name] = [a.joined(b) for a, b in zip(found[one], found[other], strict=True)]
     return found
-
-
-def _by_head(teacher: Teacher, scored: Scored, costs: Costs) -> dict[str, list[Run]]:
-    """Train a head and answer by its rules."""
-    shop = teacher.shop
-    trained = teacher.trained(scored.by, scored.contested, scored.width)
-    taus = shop.answer_thresholds(costs.fractions, ScoredBy(trained.head))
-    return shop.answer(Method.of(scored.by, ScoredBy(trained.head)), costs.families(scored, taus))
