@@ -2,70 +2,79 @@
 
 The embedded tasks make new questions. None of them is in a split of the last run, and none was used
 to train the pair. They are answered by the LLM alone and by all rules that validation tested for
-the last router. Nothing is chosen on these questions: the rules of the methods are those of
-`chosen.json`.
+the last router. Nothing is chosen on these questions: the deployed rule is that of `chosen.json`.
 
-The promise is P(routed wrong | LLM right) ≤ ε. The regret is what the deployed rule costs above the
-cheapest of all candidates that keep it on these questions.
+The promise is P(routed wrong | LLM right) ≤ ε. The regret is what a rule costs above the cheapest
+of all candidates that keep it on these questions.
 """
 
-from collections.abc import Collection, Iterator
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
 
-from benchmarks.workshop import Workshop
-from citer.config.params import Params
+from citer.config.params import Params, load_params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem, question_key, read_problems
+from citer.decoding.engine import Engine
 from citer.decoding.policy import scorer_for
 from citer.demo import toy
 from citer.errors import InputError
-from citer.evaluation.choice import Candidate, Chosen, ChosenRule, deployed
+from citer.evaluation.choice import Candidate, ChosenRule, deployed
 from citer.evaluation.evidence import Tried, compared
 from citer.evaluation.place import counted, schedules
 from citer.evaluation.points import ROUTER_STAMP, read_findings, rule_of
 from citer.evaluation.study import ALONE_LINES
-from citer.evaluation.sweep import Line, Method
+from citer.evaluation.sweep import Line, Method, sweep
+from citer.executors.choose import executor_for
 from citer.models.bundle import read_bundle
-from citer.rule import LLM, Rule
+from citer.models.pair import Pair, load_pair
+from citer.rule import LLM
 from citer.stages import paths
+from citer.stages.folders import finetuned_pair
 from citer.storage.schema import SPLITS
 from citer.storage.tables import read_as, table_metadata
 
 
-class Seen(NamedTuple):
-    """The candidates on fresh questions, and the chosen rules by method."""
+@dataclass(frozen=True)
+class Answered:
+    """A candidate of a method on fresh questions."""
 
-    answered: dict[Tried, Candidate]
-    chosen: Chosen
+    method: str
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All candidates on fresh questions."""
+
+    deployed: Answered
+    answered: Sequence[Answered]
     epsilon: float
 
     @property
-    def deployed(self) -> Candidate:
-        method = deployed(self.chosen)
-        return self.answered[Tried(method, self.chosen[method].rule)]
+    def keeping(self) -> list[Answered]:
+        """The candidates that keep the promise on these questions, the cheapest first."""
+        found = [each for each in self.answered if self._keeps(each.candidate)]
+        return sorted(found, key=lambda each: each.candidate.cost)
 
-    @property
-    def cheapest(self) -> Candidate:
-        """The cheapest candidate that keeps the promise on these questions."""
-        keeping = (c for c in self.answered.values() if c.discordant <= self.epsilon * c.n)
-        return min(keeping, key=lambda candidate: candidate.cost)
+    def _keeps(self, candidate: Candidate) -> bool:
+        return candidate.discordant <= self.epsilon * candidate.n
 
-    @property
-    def regret(self) -> float:
-        """What the deployed rule costs above the cheapest candidate, as a share of the latter."""
-        return self.deployed.cost / self.cheapest.cost - 1
+    def regret(self, each: Answered) -> float:
+        """Return what a rule costs above the cheapest, as a share of the latter."""
+        return each.candidate.cost / self.keeping[0].candidate.cost - 1
 
 
 def answered_fresh(questions: int, seed: int) -> Seen:
     """Answer so many fresh questions of each task after the run in the current folder."""
-    shop = Workshop.open()
-    if shop.params.prepare.toy is None or shop.params.evaluate.against == "llm":
+    params = load_params()
+    if params.prepare.toy is None or params.evaluate.against == "llm":
         raise InputError("params.yaml: expected embedded tasks that are graded by their answers")
-    problems = fresh_questions(shop.tasks, questions, seed, asked_before())
-    return answered(replace(shop, test=problems))
+    tasks = {problem.task for problem in read_problems(paths.referenced("test"))}
+    problems = fresh_questions(sorted(tasks), questions, seed, asked_before())
+    return answered(params, load_pair(finetuned_pair(params), params.pair), problems)
 
 
 def asked_before() -> set[str]:
@@ -92,25 +101,31 @@ def _unknown(task: str, count: int, seed: int, known: Collection[str]) -> Iterat
             yield problem
 
 
-def answered(shop: Workshop) -> Seen:
-    """Answer the workshop's test questions by the LLM and all candidates of the last router."""
-    params, number = shop.params, max(int(name) for name in shop.params.iterations)
+def answered(params: Params, pair: Pair, problems: Sequence[Problem]) -> Seen:
+    """Answer questions by the LLM alone and by all candidates of the last router."""
+    number = max(int(name) for name in params.iterations)
     router, _ = read_bundle(paths.router(number))
-    own, report = router.to(shop.pair.slm.device), paths.report(number)
-    methods: dict[str, dict[Rule, None]] = {}
-    for tried in tested(report, params):
-        methods.setdefault(tried.method, {})[tried.rule] = None
+    own, report = router.to(pair.slm.device), paths.report(number)
     lines = [
-        Line(Method.of(name, scorer_for(own, rule)), [rule])
-        for name, rules in methods.items()
-        for rule in rules
+        Line(Method.of(each.method, scorer_for(own, each.rule)), [each.rule])
+        for each in tested(report, params)
     ]
-    [llm], *runs = shop.sweep(shop.test, [ALONE_LINES[1], *lines])
+    engine = Engine(pair, params.decode.slots, params.decode.max_new_tokens, delayed=True)
+    with TemporaryDirectory() as folder:
+        asked = engine, problems, [ALONE_LINES[1], *lines], Path(folder)
+        [llm], *runs = sweep(executor_for(pair), *asked)
     place = schedules(params.serve)
-    found = {Tried(run.method, run.rule): compared(run, llm, place) for [run] in runs}
+    found = [Answered(run.method, compared(run, llm, place)) for run in [llm, *chain(*runs)]]
+    return Seen(_deployed(report, found), found, params.evaluate.epsilon)
+
+
+def _deployed(report: Path, found: Sequence[Answered]) -> Answered:
+    """Return the deployed rule among those found: the LLM alone if none is certified."""
     chosen = read_as(report / "chosen.json", dict[str, ChosenRule])
-    found |= {Tried(name, LLM): compared(llm, llm, place) for name in chosen}  # where none passes
-    return Seen(found, chosen, params.evaluate.epsilon)
+    method = deployed(chosen)
+    rule = chosen[method].rule
+    own = (each for each in found if rule == LLM or each.method == method)
+    return next(each for each in own if each.candidate.rule == rule)
 
 
 def tested(report: Path, params: Params) -> list[Tried]:

@@ -7,6 +7,7 @@ SLM, other labels and heads. Its candidates then answer fresh questions.
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import asdict
 from pathlib import Path
@@ -15,12 +16,14 @@ from typing import Annotated, Any
 
 import yaml
 
-from benchmarks.fresh import Seen, answered_fresh
+from benchmarks.fresh import Answered, Seen, answered_fresh
 from citer.errors import read_text
 from citer.evaluation.choice import Candidate
+from citer.evaluation.methods import label
 from citer.evaluation.metrics import share_interval
+from citer.evaluation.scorers import SCORERS
 from citer.sections import Count, Listed, Section
-from citer.storage.tables import read_json, write_json, write_text
+from citer.storage.tables import read_as, write_json, write_text
 
 FRESH = 1000  # is added to the seed of a run, for its fresh questions
 
@@ -33,41 +36,65 @@ class Regret(Section):
 
 
 def regrets(regret: Regret, work: Path) -> dict[str, Any]:
-    """Run all seeds, and return a row for each. A killed study continues with its next seed."""
-    found = {f"seed {seed}": _of_seed(regret.questions, work, seed) for seed in regret.seeds}
-    mean = fmean(row["regret"] for row in found.values())
-    names = next(iter(found.values()))
-    columns = {name: {seed: row[name] for seed, row in found.items()} for name in names}
-    return {"tasks": {"all": columns}, "note": f"mean regret: {mean:.2%}\n\n"}
+    """Run all seeds, and return both tables. A killed study continues with its next seed."""
+    found = {seed: _of_seed(regret.questions, work, seed) for seed in regret.seeds}
+    mean = fmean(seen.regret(seen.deployed) for seen in found.values())
+    tables = {
+        f"Mean regret: {mean:.2%}.": [{"seed": seed} | row(seen) for seed, seen in found.items()],
+        "What one scorer or one method alone would cost.": alone([*found.values()]),
+    }
+    return {"tables": tables}
 
 
-def _of_seed(questions: int, work: Path, seed: int) -> dict[str, Any]:
+def _of_seed(questions: int, work: Path, seed: int) -> Seen:
     clone = work / f"seed-{seed}"
-    done = clone / "fresh.json"  # the row, and all candidates
+    done = clone / "fresh.json"
     if not done.exists():
         make_clone(clone)
         settings = yaml.safe_load(read_text(Path("params.yaml"))) | {"seed": seed}
         run_stages(clone, settings, "report")
         with chdir(clone):
             seen = answered_fresh(questions, FRESH + seed)
-        candidates = [
-            {"method": tried.method} | asdict(each) | {"rule": str(tried.rule)}
-            for tried, each in seen.answered.items()
-        ]
-        write_json(done, {"row": row(seen), "candidates": candidates})
-    return dict(read_json(done)["row"])
+        write_json(done, asdict(seen))
+    return read_as(done, Seen)
 
 
 def row(seen: Seen) -> dict[str, Any]:
     """Return the deployed rule and the cheapest one with their costs and risks, and the regret."""
-    both = {"deployed": seen.deployed, "cheapest": seen.cheapest}
+    both = {"deployed": seen.deployed.candidate, "cheapest": seen.keeping[0].candidate}
     cells = {f"{name} {key}": cell for name, c in both.items() for key, cell in _cells(c).items()}
-    return cells | {"regret": seen.regret}
+    return cells | {"regret": seen.regret(seen.deployed)}
 
 
 def _cells(seen: Candidate) -> dict[str, Any]:
     risk = seen.discordant / max(seen.n, 1), *share_interval(seen.discordant, seen.n)
     return {"rule": f"{seen.rule:.4g}", "cost": seen.cost, "risk": risk}
+
+
+def alone(found: Sequence[Seen]) -> list[dict[str, Any]]:
+    """Return, for each scorer and method, what its best candidate costs above the cheapest of all.
+
+    Both keep the promise on the fresh questions of a seed. A scorer may have any audit.
+    """
+    above: dict[str, list[float]] = {}
+    for seen in found:
+        best: dict[str, float] = {}
+        for each in reversed(seen.keeping):  # so that the cheapest comes last
+            best |= dict.fromkeys(_names(each), seen.regret(each))
+        for name, regret in best.items():
+            above.setdefault(name, []).append(regret)
+    ranked = sorted(above.items(), key=lambda item: fmean(item[1]))
+    return [
+        {"alone": name, "seeds": len(own), "mean above": fmean(own)}
+        | {"least above": min(own), "most above": max(own)}
+        for name, own in ranked
+    ]
+
+
+def _names(each: Answered) -> list[str]:
+    by = each.candidate.rule.by
+    scorer = ", ".join(SCORERS[by]) if by in SCORERS else by
+    return [f"method: {label(each.method)}", *([f"scorer: {scorer}"] if by else [])]
 
 
 def make_clone(clone: Path) -> None:

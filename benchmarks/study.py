@@ -1,9 +1,8 @@
 """Run a study: one of the YAML files in benchmarks/studies.
 
-    python -m benchmarks.study NAME        # after `citer run`
+    python -m benchmarks.study NAME --work FOLDER
 
-A study has one of two parts, each with a module of its name. `costs` compares what methods pay for
-an accuracy. `regret` asks new questions after runs with many seeds, each in a clone below `--work`.
+`regret` asks new questions after runs with many seeds, each in a clone below `--work`.
 With `project`, a study first runs the stages up to one of them in a clone of this project, which
 takes hours on a CPU. The clone has other settings, a pair of your own and a file of rows for each
 task. Alone, `project` has the tables of that run:
@@ -15,7 +14,7 @@ Writes `benchmarks/results/NAME.{json,md}`. A killed study with `project` contin
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from itertools import islice
 from pathlib import Path
@@ -25,10 +24,8 @@ import typer
 import yaml
 from pydantic import ValidationError
 
-from benchmarks.costs import Costs, compared
 from benchmarks.regret import Regret, make_clone, regrets, run_stages
 from benchmarks.report import RESULTS, machine, markdown, write_results
-from benchmarks.workshop import Workshop
 from citer.errors import InputError, read_text
 from citer.sections import Count, Listed, Section, complaint
 from citer.stages import paths
@@ -58,7 +55,6 @@ class Study(Section):
 
     question: str
     project: Project | None = None
-    costs: Costs | None = None
     regret: Regret | None = None
 
 
@@ -130,20 +126,8 @@ def run_results(target: Path) -> dict[str, Any]:
 
 
 def run(study: Study, target: Path, work: Path) -> dict[str, Any]:
-    """Return what the JSON holds. `tasks` are tables: by task, heading and method, a cell."""
-    if study.regret:
-        return regrets(study.regret, work)
-    if study.costs:
-        return {"tasks": compared(Workshop.open(), study.costs)}
-    return run_results(target)
-
-
-def rows(tasks: dict[str, dict[str, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each task and method, with a cell for each column."""
-    for task, columns in tasks.items():
-        for name in next(iter(columns.values())):
-            cells = {heading: column.get(name) for heading, column in columns.items()}
-            yield {"task": task, "method": name, **cells}
+    """Return what the JSON holds. `tables` are lists of rows by title."""
+    return regrets(study.regret, work) if study.regret else run_results(target)
 
 
 def main(
@@ -166,8 +150,9 @@ def main(
     except InputError as error:
         print(f"study: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
-    note, tables = found.pop("note", ""), [*rows(found.get("tasks", {}))]
-    write_results(target, found, f"{study.question}\n\n{note}{markdown(tables)}")
+    tables = (f"{title}\n\n{markdown(rows)}" for title, rows in found.get("tables", {}).items())
+    parts = study.question, found.pop("note", None), *tables
+    write_results(target, found, "\n\n".join(filter(None, parts)))
 
 
 if __name__ == "__main__":

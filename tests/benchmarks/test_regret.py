@@ -6,12 +6,11 @@ import pytest
 import yaml
 
 from benchmarks import regret
-from benchmarks.fresh import Seen
+from benchmarks.fresh import Answered, Seen
 from benchmarks.regret import FRESH, Regret, regrets
-from citer.evaluation.choice import Candidate, ChosenRule
-from citer.evaluation.evidence import Tried
+from citer.evaluation.choice import Candidate
 from citer.rule import Rule
-from citer.storage.tables import read_json
+from citer.storage.tables import read_as
 
 ASKED = Regret(seeds=(3, 5), questions=7)
 DEPLOYED, OTHER = Rule("score", 0.5, by="stand"), Rule("risk", 0.4, 1, "agree")
@@ -26,12 +25,8 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int,
         settings = yaml.safe_load(Path("params.yaml").read_text())
         assert (questions, settings["pair"]) == (7, {"slm": "x"})
         asked.append((Path.cwd().name, settings["seed"], seed))
-        answered = {
-            Tried("router", DEPLOYED): Candidate(DEPLOYED, 20, 1, 0.3, settings["seed"] / 10),
-            Tried("exact", OTHER): Candidate(OTHER, 20, 0, 0.2, 0.2),
-        }
-        chosen = ChosenRule(DEPLOYED, 0.05, 0.05, 100, 0, 0.03, True, 0.1, 0.2)
-        return Seen(answered, {"router": chosen}, 0.05)
+        own = Answered("router", Candidate(DEPLOYED, 20, 1, 0.3, settings["seed"] / 10))
+        return Seen(own, [own, Answered("exact", Candidate(OTHER, 20, 0, 0.2, 0.2))], 0.05)
 
     def written(clone: Path, settings: dict, stage: str) -> None:
         assert stage == "report"
@@ -50,22 +45,20 @@ def test_each_seed_has_a_clone_other_fresh_questions_and_a_row(
 ) -> None:
     found = regrets(ASKED, tmp_path / "work")
     assert ran == [("seed-3", 3, FRESH + 3), ("seed-5", 5, FRESH + 5)]
-    table = found["tasks"]["all"]
-    assert table["regret"] == pytest.approx({"seed 3": 0.5, "seed 5": 1.5})
-    assert table["deployed cost"] == {"seed 3": 0.3, "seed 5": 0.5}
-    assert table["cheapest rule"]["seed 3"] == "risk 0.4 audit 1 by agree"
-    assert found["note"] == "mean regret: 100.00%\n\n"
+    table = found["tables"]["Mean regret: 100.00%."]
+    assert [each["seed"] for each in table] == [3, 5]
+    assert [each["regret"] for each in table] == pytest.approx([0.5, 1.5])
+    assert [each["deployed cost"] for each in table] == [0.3, 0.5]
+    assert table[0]["cheapest rule"] == "risk 0.4 audit 1 by agree"
 
 
 def test_a_killed_study_continues_with_its_next_seed_and_keeps_all_candidates(
     ran: list[tuple[str, int, int]], tmp_path: Path
 ) -> None:
     first = regrets(ASKED.model_copy(update={"seeds": (3,)}), tmp_path / "work")
-    kept = read_json(tmp_path / "work/seed-3/fresh.json")["candidates"]
-    assert [(each["method"], each["rule"], each["cost"]) for each in kept] == [
-        ("router", "score 0.5 by stand", 0.3),
-        ("exact", "risk 0.4 audit 1 by agree", 0.2),
-    ]
+    kept = read_as(tmp_path / "work/seed-3/fresh.json", Seen)
+    assert [each.method for each in kept.answered] == ["router", "exact"]
     both = regrets(ASKED, tmp_path / "work")
     assert [clone for clone, *_ in ran] == ["seed-3", "seed-5"]
-    assert both["tasks"]["all"]["regret"]["seed 3"] == first["tasks"]["all"]["regret"]["seed 3"]
+    [[row], _], [rows, _] = (each["tables"].values() for each in (first, both))
+    assert rows[0] == row
