@@ -1,7 +1,7 @@
 """The regret of the deployed rule over many seeds: the part `regret` of a study.
 
-Each seed runs the whole pipeline in a clone of its own, with other questions, another finetuned
-SLM, other labels and heads. Its candidates then answer fresh questions.
+Each seed runs the pipeline in a clone of its own, up to the choice of a rule, with other questions,
+another finetuned SLM, other labels and heads. Its candidates then answer fresh questions.
 """
 
 import os
@@ -52,7 +52,8 @@ def _of_seed(questions: int, work: Path, seed: int) -> Seen:
     if not done.exists():
         make_clone(clone)
         settings = yaml.safe_load(read_text(Path("params.yaml"))) | {"seed": seed}
-        run_stages(clone, settings, "report")
+        settings["evaluate"]["bounds"] = []  # none of them is a candidate
+        run_stages(clone, settings, f"choose@{max(settings['iterations'], key=int)}")
         with chdir(clone):
             seen = answered_fresh(questions, FRESH + seed)
         write_json(done, asdict(seen))

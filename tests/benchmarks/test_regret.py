@@ -12,6 +12,12 @@ from citer.evaluation.choice import Candidate
 from citer.rule import Rule
 from citer.storage.tables import read_as
 
+SETTINGS = """
+seed: 17
+pair: {slm: x}
+iterations: {"1": {previous: "0"}, "2": {previous: "1"}}
+evaluate: {bounds: [oracle]}
+"""
 ASKED = Regret(seeds=(3, 5), questions=7)
 DEPLOYED, OTHER = Rule("score", 0.5, by="stand"), Rule("risk", 0.4, 1, "agree")
 
@@ -29,11 +35,11 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int,
         return Seen(own, [own, Answered("exact", Candidate(OTHER, 20, 0, 0.2, 0.2))], 0.05)
 
     def written(clone: Path, settings: dict, stage: str) -> None:
-        assert stage == "report"
+        assert (stage, settings["evaluate"]["bounds"]) == ("choose@2", [])
         (clone / "params.yaml").write_text(yaml.safe_dump(settings))
 
     monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text("seed: 17\npair: {slm: x}\n")
+    Path("params.yaml").write_text(SETTINGS)
     monkeypatch.setattr(regret, "make_clone", lambda clone: clone.mkdir(parents=True))
     monkeypatch.setattr(regret, "run_stages", written)
     monkeypatch.setattr(regret, "answered_fresh", answered_fresh)
