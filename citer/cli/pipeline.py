@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from citer.cli.extra import need_pipeline
+from citer.cli.stages import Minutes
 from citer.config.params import load_params
 from citer.errors import InputError
 
@@ -15,19 +16,27 @@ data = typer.Typer(no_args_is_help=True, help="Version your questions in data/ow
 Version = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a registered version.")]
 
 
-def run() -> None:
+def run(minutes: Minutes = None) -> None:
     """Retrain: run the stale stages, register the routers, perhaps promote the last one.
 
     Reads params.yaml, the two models and data/own. Writes data, dvc.lock and mlruns. A stage is
     stale if its data, code or parameters changed. If the last router passes the gate, it becomes
     the champion.
+
+    With --minutes, settings of params.yaml are reduced first until the forecast of the last `probe`
+    on this machine fits. The reduced ones are printed and written there, so that `dvc repro`
+    repeats the run.
     """
     need_pipeline("citer run")
-    load_params()  # bad parameters end the command before a server starts
+    params = load_params()  # bad parameters end the command before a server starts
     from flows.checks import check_writable
     from flows.process_tree import run_command
 
     check_writable()
+    if minutes:
+        from citer.pairs.budget import fit
+
+        fit(params, minutes).show()
     # Prefect's temporary server would outlive a killed run.
     raise SystemExit(run_command(sys.executable, "-m", "flows"))
 

@@ -14,6 +14,10 @@ from citer.errors import InputError
 Iteration = Annotated[
     str, typer.Argument(metavar="K", help="Number of an iteration in params.yaml.")
 ]
+Minutes = Annotated[
+    float | None,
+    typer.Option(min=1, help="Fit the run into so many minutes by the pace that `probe` measures."),
+]
 
 # Stages of one iteration.
 ITERATED = frozenset({"choose", "evaluate", "label", "train", "transcribe"})
@@ -84,6 +88,13 @@ def _command(name: str, description: str) -> Callable[..., None]:
     def whole() -> None:
         _run_stage(name)
 
+    def within(minutes: Minutes = None) -> None:
+        _run_stage(name)
+        if minutes:
+            from citer.pairs.budget import plan_of
+
+            plan_of(load_params(), minutes).show()
+
     def one(iteration: Iteration) -> None:
         params = load_params()
         if iteration not in params.iterations:
@@ -91,7 +102,7 @@ def _command(name: str, description: str) -> Callable[..., None]:
             raise InputError(f"params.yaml lists iterations {listed}, not {iteration}")
         _run_stage(name, int(iteration), params=params)
 
-    command = one if name in ITERATED else whole
+    command = within if name == "probe" else one if name in ITERATED else whole
     command.__name__, command.__doc__ = name, description
     return command
 

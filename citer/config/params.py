@@ -19,6 +19,7 @@ from citer.sections import (
     Count,
     Listed,
     Once,
+    Questions,
     Rate,
     Section,
     Seed,
@@ -63,10 +64,20 @@ class DecodeParams(Section):
     max_new_tokens: Tokens
 
 
+class MostParams(Section):
+    """The most questions of each split; None for all."""
+
+    sft: Questions | None = None
+    preference: Questions | None = None
+    validation: Questions | None = None
+    test: Questions | None = None
+
+
 class ReferenceParams(Section):
     """The references from which SLM and router learn.
 
-    `both`: two rows for a question that has both.
+    `both`: two rows for a question that has both. `most`: questions of a split at most, chosen by
+    the seed.
     """
 
     REMOVED: ClassVar = {
@@ -77,6 +88,12 @@ class ReferenceParams(Section):
     }
 
     source: Source = "auto"
+    most: MostParams = MostParams()
+
+    def kept(self, split: str, questions: int) -> int:
+        """Return how many of a split's questions are kept."""
+        most = getattr(self.most, split)
+        return questions if most is None else min(questions, most)
 
 
 class LoraParams(Section):

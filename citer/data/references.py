@@ -1,12 +1,15 @@
 """Which questions the LLM answers, the rows that its answers become, and what rows lack."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from citer.data.problems import LLM_ROW, Problem
 from citer.errors import InputError
 from citer.sections import Against, Source
+from citer.storage.schema import SPLITS
+
+TRAINING, JUDGED = SPLITS[:2], SPLITS[2:]
 
 
 def against_llm(against: Against, judged: Iterable[Problem]) -> bool:
@@ -22,6 +25,15 @@ def asked(problems: Iterable[Problem], source: Source) -> list[Problem]:
         return []
     wants_all = source != "auto"
     return [p for p in problems if wants_all or p.reference is None]
+
+
+def asked_of_llm(
+    splits: Mapping[str, Sequence[Problem]], source: Source, against: Against
+) -> dict[str, Sequence[Problem]]:
+    """Return the questions of each split that the LLM answers."""
+    by_llm = against_llm(against, (p for split in JUDGED for p in splits[split]))
+    training = {split: asked(splits[split], source) for split in TRAINING}
+    return training | {split: splits[split] if by_llm else [] for split in JUDGED}
 
 
 def learned(problem: Problem, text: str | None, source: Source) -> Sequence[Problem]:

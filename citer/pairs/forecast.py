@@ -3,53 +3,64 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from citer.config.params import EvaluateParams, TrainParams
+from citer.config.params import EvaluateParams, Params
+from citer.evaluation.scorers import INPUTS, SCORERS
 from citer.pairs.probe import Pace
 
 # Guesses. They depend on the pair, and no model has been trained yet.
 CONTESTED = 0.1  # share of the reference tokens that `label` decides by two rollouts
-FIXED, ANEW = 100, 30  # rules that are worth a test, on the embedded pair: of `rivals`, of a router
-HELD_OUT = 3  # times as many rules are tried on the held-out questions
+CERTAINTIES = 2  # scorers without a head
+TESTED = 0.2  # share of the rules that are worth a test
 AUDITED = 0.3  # share of the LLM's time that an answer of audited routing takes
 SHARED = 0.1  # share of the work that is left, since rules share the tokens before they differ
+LEARNING = 3  # times as long as reading a token takes learning from it
+FACTOR = 2.0  # by which the truth may be above or below the forecast
 
 
 @dataclass(frozen=True)
 class Workload:
     """Questions per split, the mean tokens of a prompt and of an answer, each model's pace.
 
-    The LLM writes `written` answers for the stage `references`. The answer is the LLM's, since a
-    finetuned SLM writes about as much.
+    The LLM writes the answers of `written` for the stage `references`. The answer is the LLM's,
+    since a finetuned SLM writes about as much.
     """
 
     questions: Mapping[str, int]
-    written: int
+    written: Mapping[str, int]
     prompt: float
     answer: float
     slm: Pace
     llm: Pace
 
-    def minutes(self, evaluate: EvaluateParams, train: TrainParams) -> dict[str, float]:
-        """Return the minutes of the long stages; @k: for each iteration.
-
-        `label@k` is by rollouts; the LLM reads half of each answer twice for `suffix`.
-        """
-        preference, test = self.questions["preference"], self.questions["test"]
-        both = self.questions["validation"] + test
-        alone = both + preference * ("query" in evaluate.bounds)
-        asked = both + HELD_OUT * train.holdout * preference
-        candidate = asked * SHARED * self._routed(AUDITED)
-        # Each is half an answer, on average.
-        rollouts = 2 * CONTESTED * self.answer * preference
+    def minutes(self, params: Params) -> dict[str, float]:
+        """Return the minutes of the long stages, over all iterations."""
+        asked = {name: params.references.kept(name, n) for name, n in self.questions.items()}
+        written = sum(params.references.kept(name, n) for name, n in self.written.items())
+        preference, judged = asked["preference"], asked["validation"] + asked["test"]
+        held_out = params.train.holdout * preference
+        learnt = params.finetune.steps * params.finetune.batch_size
+        alone = judged + preference * ("query" in params.evaluate.bounds)
+        rules, times = _rules(params.evaluate), len(params.iterations)
+        candidates = (TESTED * judged + held_out) * SHARED * self._routed(AUDITED)
+        fixed, new = CERTAINTIES + len(SCORERS) - len(INPUTS), len(INPUTS)
         seconds = {
-            "references": self.written * self._alone(self.llm),
+            "references": written * self._alone(self.llm),
             "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,
-            "rivals": alone * (self._routed(0) + self._alone(self.llm)) + FIXED * candidate,
-            "label@k": rollouts / 2 * self._routed(AUDITED),
-            "label@k by suffix": rollouts / 2 * self.answer * self.llm.prompt,
-            "evaluate@k": ANEW * candidate,
+            "finetune": LEARNING * learnt * (self.prompt + self.answer) * self.slm.prompt,
+            "rivals": alone * (self._routed(0) + self._alone(self.llm))
+            + fixed * rules * candidates,
+            "label": times * self._labelled(preference, params.label.method == "suffix"),
+            "evaluate": times * new * rules * candidates,
         }
         return {stage: total / 60 for stage, total in seconds.items()}
+
+    def _labelled(self, questions: float, by_suffix: bool) -> float:
+        """Seconds of two rollouts, or of twice reading the rest of an answer by the LLM.
+
+        Either is half an answer, on average.
+        """
+        halves = CONTESTED * self.answer * questions
+        return halves * (self.answer * self.llm.prompt if by_suffix else self._routed(AUDITED))
 
     def _alone(self, pace: Pace) -> float:
         """Seconds per answer."""
@@ -60,9 +71,17 @@ class Workload:
         return self._alone(self.slm) + share * self._alone(self.llm)
 
 
+def _rules(evaluate: EvaluateParams) -> int:
+    """Return how many rules each scorer gets."""
+    audits = len({*evaluate.audits, 1.0})
+    return len(evaluate.fractions) * (audits + 1) + len(evaluate.risks) * audits
+
+
 def in_words(minutes: Mapping[str, float]) -> str:
     """Format minutes by stage: `rivals 3 min, label under 1 min`."""
-    return ", ".join(
-        f"{stage} {f'{number:,.0f} min' if number >= 1 else 'under 1 min'}"
-        for stage, number in minutes.items()
-    )
+    return ", ".join(f"{stage} {about(number)}" for stage, number in minutes.items())
+
+
+def about(minutes: float) -> str:
+    """Format a number of minutes."""
+    return f"{minutes:,.0f} min" if minutes >= 1 else "under 1 min"

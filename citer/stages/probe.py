@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from citer.config.params import Params
 from citer.data.problems import Problem, read_problems
-from citer.data.references import against_llm, asked, check_answers
+from citer.data.references import asked, asked_of_llm, check_answers
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE
 from citer.errors import InputError
@@ -17,6 +17,7 @@ from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.room import check_examples, check_longest, check_room
+from citer.pairs.budget import dearest, in_range, keep, total
 from citer.pairs.exact import COLUMNS, best, certain, priced, read_by_slm, seconds, table
 from citer.pairs.forecast import Workload, in_words
 from citer.pairs.hints import reason_to_stop, warnings
@@ -63,8 +64,7 @@ def run(params: Params) -> None:
     say(examples(llm.replies))
     say(speed(slm.pace, llm.pace, engine.slots))
     _show_exact(pair, engine, llm.replies)
-    minutes = _forecast(splits, slm, llm, params)
-    say(f"later stages, a rough forecast: {in_words(minutes)}")
+    _show_forecast(_workload(splits, slm, llm, params), params)
     _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
 
@@ -133,16 +133,22 @@ def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply]) -> None:
     )
 
 
-def _forecast(splits: Splits, slm: Asked, llm: Asked, params: Params) -> dict[str, float]:
-    training = [*splits["sft"], *splits["preference"]]
-    judged = [*splits["validation"], *splits["test"]]
-    by_llm = judged if against_llm(params.evaluate.against, judged) else []
-    work = Workload(
+def _show_forecast(work: Workload, params: Params) -> None:
+    """Show how long the run takes, and keep the pace for `citer run --minutes`."""
+    keep(work)
+    say(f"later stages, a rough forecast: {in_words(work.minutes(params))}")
+    say(f"together {in_range(total(work, params))}; what would save most:")
+    for cut in dearest(work, params):
+        say(f"  {cut}")
+
+
+def _workload(splits: Splits, slm: Asked, llm: Asked, params: Params) -> Workload:
+    written = asked_of_llm(splits, params.references.source, params.evaluate.against)
+    return Workload(
         questions={split: len(problems) for split, problems in splits.items()},
-        written=len(asked(training, params.references.source)) + len(by_llm),  # one try each
+        written={split: len(problems) for split, problems in written.items()},  # one try each
         prompt=fmean(reply.prompt_tokens for reply in llm.replies),
         answer=fmean(reply.tokens for reply in llm.replies),
         slm=slm.pace,
         llm=llm.pace,
     )
-    return work.minutes(params.evaluate, params.train)

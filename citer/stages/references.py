@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from shutil import copyfile
 
 from rich.table import Table
 
 from citer.config.params import Params
-from citer.data.problems import Problem, read_problems, write_problems
-from citer.data.references import against_llm, asked, judged, learned
+from citer.data.problems import Problem, read_problems, seeded, write_problems
+from citer.data.references import JUDGED, TRAINING, asked_of_llm, judged, learned
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import failures
 from citer.errors import InputError
@@ -27,19 +26,18 @@ from citer.storage.code import code_digest
 from citer.storage.schema import SPLITS
 from citer.storage.tables import PARTIAL, digest, partial_dir, remove, replacing, table_metadata
 
-TRAINING, JUDGED = SPLITS[:2], SPLITS[2:]
 Splits = Mapping[str, Sequence[Problem]]
 
 
 def run(params: Params) -> None:
-    """Copy tables whose references are all given. Let the LLM answer the questions of the others.
+    """Let the LLM answer the questions whose reference or answer it is to give; keep the others.
 
     A killed run resumes at its unfinished part of the questions. Raises InputError if a row lacks
     a reference or an answer that the LLM is not to give, if a question has no room for its answer,
     or if a split has no question left.
     """
-    splits = {split: read_problems(paths.problems(split)) for split in SPLITS}
-    questions = _questions(splits, params)
+    splits = {split: _kept(split, params) for split in SPLITS}
+    questions = asked_of_llm(splits, params.references.source, params.evaluate.against)
     for split in SPLITS:
         _check_given(split, [] if questions[split] else splits[split])
     written = _write(questions, params) if any(questions.values()) else {}
@@ -51,20 +49,18 @@ def run(params: Params) -> None:
     with replacing(paths.REFERENCES) as aside:
         aside.mkdir()
         for split in SPLITS:
-            target = aside / paths.referenced(split).name
-            if questions[split]:
-                stored = table_metadata(paths.problems(split))
-                del stored["schema_version"]  # that of the new table is written
-                write_problems(target, rows[split], stored)
-            else:
-                copyfile(paths.problems(split), target)
+            stored = table_metadata(paths.problems(split))
+            del stored["schema_version"]  # that of the new table is written
+            write_problems(aside / paths.referenced(split).name, rows[split], stored)
     remove(PARTIAL / "references")
 
 
-def _questions(splits: Splits, params: Params) -> Splits:
-    by_llm = against_llm(params.evaluate.against, (p for split in JUDGED for p in splits[split]))
-    training = {split: asked(splits[split], params.references.source) for split in TRAINING}
-    return training | {split: splits[split] if by_llm else [] for split in JUDGED}
+def _kept(split: str, params: Params) -> list[Problem]:
+    """Read the questions of a split: all, or as many as `references.most` says."""
+    problems = read_problems(paths.problems(split))
+    ranked = sorted(problems, key=lambda problem: seeded(problem.problem_id, params.seed))
+    left_out = {*ranked[params.references.kept(split, len(problems)) :]}
+    return [problem for problem in problems if problem not in left_out]
 
 
 def _check_given(split: str, problems: Sequence[Problem]) -> None:

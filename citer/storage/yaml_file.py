@@ -1,13 +1,17 @@
-"""Read a YAML file as sections of settings, and report all its errors at once."""
+"""Read a YAML file as sections of settings, with all its errors at once, and change its values."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from io import StringIO
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
 from citer.errors import InputError, read_text
@@ -33,6 +37,27 @@ def read_yaml(path: Path, section: type[AnySection], shipped: Path) -> AnySectio
         lines = [line for error in invalid.errors() for line in _lines(error, defaults)]
         more = [f"{len(lines) - MOST:,} more errors"] if len(lines) > MOST else []
         raise InputError(*(f"{path}: {line}" for line in [*lines[:MOST], *more])) from None
+
+
+def edited(path: Path, changes: Mapping[str, Any]) -> str:
+    """Return a YAML file with other values, by keys such as `evaluate.bounds`. Comments stay."""
+    yaml, text = YAML(), StringIO()
+    yaml.preserve_quotes, yaml.width = True, 4096
+    content = yaml.load(read_text(path))
+    for key, value in changes.items():
+        *sections, name = key.split(".")
+        reduce(getitem, sections, content)[name] = _flow(value)
+    yaml.dump(content, text)
+    return text.getvalue()
+
+
+def _flow(value: Any) -> Any:
+    """Let a list or a section be written in one line."""
+    if not isinstance(value, list | dict):
+        return value
+    flow = CommentedSeq(value) if isinstance(value, list) else CommentedMap(value)
+    flow.fa.set_flow_style()
+    return flow
 
 
 def _lines(error: ErrorDetails, shipped: Any) -> Iterator[str]:

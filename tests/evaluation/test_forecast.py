@@ -1,59 +1,92 @@
 import pytest
 
-from citer.config.params import SHIPPED, load_params
-from citer.pairs.forecast import ANEW, AUDITED, FIXED, HELD_OUT, SHARED, Workload, in_words
+from citer.config.params import SHIPPED, Params, load_params
+from citer.evaluation.scorers import SCORERS
+from citer.pairs.budget import changed
+from citer.pairs.forecast import AUDITED, LEARNING, SHARED, TESTED, Workload, about, in_words
 from citer.pairs.probe import Pace
 
-QUESTIONS = {"preference": 60, "validation": 30, "test": 30}
+QUESTIONS = {"sft": 0, "preference": 60, "validation": 30, "test": 30}
 FAST = Pace(0.0, 0.0)
 SLOW = Pace(prompt=0.01, answer=0.1)  # 2 seconds for 100 tokens of prompt and 10 of answer
+RULES = {
+    "train.holdout": 0.25,
+    "evaluate.llm_fractions": [0.0, 0.1, 1.0],  # one
+    "evaluate.audits": [0.5],
+    "evaluate.risks": [0.5, 0.9],
+    "evaluate.bounds": ["random", "oracle"],
+}
+EACH = 1 * 3 + 2 * 2  # one threshold without and with both audits, two risks with either
 
 
-def minutes(slm: Pace, llm: Pace, written: int = 0, **settings):
-    shipped = load_params(SHIPPED)
-    evaluate = shipped.evaluate.model_copy(update={"bounds": ("random", "oracle")} | settings)
-    work = Workload(QUESTIONS, written, prompt=100, answer=10, slm=slm, llm=llm)
-    return work.minutes(evaluate, shipped.train.model_copy(update={"holdout": 0.25}))
+def settings(**more: object) -> Params:
+    return changed(load_params(SHIPPED), RULES | more)
 
 
-def test_scoring_reads_prompt_and_answer_of_each_preference_question():
+def minutes(slm: Pace, llm: Pace, written: int = 0, **more: object) -> dict[str, float]:
+    by_llm = {"preference": written}
+    work = Workload(QUESTIONS, by_llm, prompt=100, answer=10, slm=slm, llm=llm)
+    return work.minutes(settings(**more))
+
+
+def test_scoring_reads_prompt_and_answer_of_each_preference_question() -> None:
     assert minutes(FAST, SLOW)["score_llm"] == pytest.approx(60 * 110 * 0.01 / 60)
     assert minutes(SLOW, FAST)["score_llm"] == 0
 
 
-# Each candidate answers validation, test, and the 15 held-out questions, which more rules answer.
-ASKED = 30 + 30 + HELD_OUT * 15
+# The 15 held-out questions are answered by all rules, 60 others by those that are tested.
+ASKED = TESTED * 60 + 15
 
 
-def test_rivals_answer_by_each_model_alone_and_by_the_candidates_of_all_iterations():
-    """Candidates share much of their work."""
-    alone = 60 * 2.0
-    audited = FIXED * ASKED * SHARED * AUDITED * 2.0
+def test_rivals_answer_by_each_model_alone_and_by_the_candidates_of_all_iterations() -> None:
+    """Candidates share much of their work. Three heads are trained anew."""
+    alone, fixed = 60 * 2.0, (2 + len(SCORERS) - 3) * EACH
+    audited = fixed * ASKED * SHARED * AUDITED * 2.0
     assert minutes(FAST, SLOW)["rivals"] == pytest.approx((alone + audited) / 60)
-    drafted = FIXED * ASKED * SHARED * 2.0
+    drafted = fixed * ASKED * SHARED * 2.0
     assert minutes(SLOW, FAST)["rivals"] == pytest.approx((alone + drafted) / 60)
 
 
-def test_query_level_routing_only_adds_the_preference_questions_of_each_model_alone():
-    usual, more = minutes(FAST, SLOW), minutes(FAST, SLOW, bounds=("random", "query"))
+def test_query_level_routing_only_adds_the_preference_questions_of_each_model_alone() -> None:
+    usual, more = minutes(FAST, SLOW), minutes(FAST, SLOW, **{"evaluate.bounds": ["query"]})
     assert more["rivals"] - usual["rivals"] == pytest.approx(60 * 2.0 / 60)
 
 
-def test_a_router_is_evaluated_by_its_own_candidates():
-    assert minutes(SLOW, FAST)["evaluate@k"] == pytest.approx(ANEW * ASKED * SHARED * 2.0 / 60)
+def test_each_iteration_has_its_own_labels_and_candidates() -> None:
+    twice = minutes(SLOW, FAST)
+    once = minutes(SLOW, FAST, iterations={"1": {"previous": "0"}})
+    assert once["evaluate"] == pytest.approx(3 * EACH * ASKED * SHARED * 2.0 / 60)
+    for stage in ("evaluate", "label"):
+        assert twice[stage] == 2 * once[stage]
 
 
-def test_suffix_reads_half_of_an_answer_twice_for_each_contested_token():
+def test_suffix_reads_half_of_an_answer_twice_for_each_contested_token() -> None:
     contested = 60 * 0.1 * 10
-    assert minutes(FAST, SLOW)["label@k by suffix"] == pytest.approx(contested * 10 * 0.01 / 60)
-    assert minutes(SLOW, FAST)["label@k by suffix"] == 0
+    by_suffix = {"label.method": "suffix"}
+    expected = 2 * contested * 10 * 0.01 / 60  # in two iterations
+    assert minutes(FAST, SLOW, **by_suffix)["label"] == pytest.approx(expected)
+    assert minutes(SLOW, FAST, **by_suffix)["label"] == 0
 
 
-def test_the_llm_alone_writes_references():
+def test_the_llm_alone_writes_references() -> None:
     assert minutes(FAST, SLOW, written=60)["references"] == pytest.approx(2.0)
     assert minutes(SLOW, FAST, written=60)["references"] == 0
 
 
-def test_minutes_are_printed_without_fractions():
-    shown = in_words({"rivals": 1234.6, "label@k": 0.99})
-    assert shown == "rivals 1,235 min, label@k under 1 min"
+def test_finetuning_reads_and_learns_each_row() -> None:
+    steps = {"finetune.steps": 7, "finetune.batch_size": 3}
+    expected = LEARNING * 21 * 110 * 0.01 / 60
+    assert minutes(SLOW, FAST, **steps)["finetune"] == pytest.approx(expected)
+
+
+def test_at_most_as_many_questions_count_as_are_kept() -> None:
+    kept = minutes(FAST, SLOW, 60, **{"references.most": {"preference": 6, "test": 900}})
+    whole = minutes(FAST, SLOW, 60)
+    assert kept["references"] == pytest.approx(whole["references"] / 10)
+    assert kept["score_llm"] == pytest.approx(whole["score_llm"] / 10)
+
+
+def test_minutes_are_printed_without_fractions() -> None:
+    shown = in_words({"rivals": 1234.6, "label": 0.99})
+    assert shown == "rivals 1,235 min, label under 1 min"
+    assert about(2.4) == "2 min"

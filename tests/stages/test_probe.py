@@ -54,7 +54,10 @@ def test_an_llm_that_writes_nonsense_stops_with_a_hint_and_its_answers(nonsense,
     assert re.search(r"math: \d+ of 20 answers are cut off before EOS: .*max_new_tokens$", last)
     assert re.search(r"^probe: mc: \d+ of 20 answers are cut off", shown.out, re.MULTILINE)
     assert shown.out.count("    read: nothing\n") == 4
-    assert "a rough forecast: references under 1 min, score_llm under 1 min, rivals" in shown.out
+    assert "a rough forecast: references under 1 min, score_llm under 1 min, finetune" in shown.out
+    assert re.search(
+        r"^together about .*, between \d+ and \d+; what would save most:$", shown.out, re.M
+    )
     rows = pq.read_table(paths.PROBED).to_pylist()
     assert [row["model"] for row in rows] == ["slm"] * 2 * QUESTIONS + ["llm"] * 2 * QUESTIONS
     assert {row["problem_id"].partition("-")[0] for row in rows} == {"validation"}

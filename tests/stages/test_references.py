@@ -6,6 +6,7 @@ import pytest
 
 from citer.config.params import Params
 from citer.errors import InputError
+from citer.pairs.budget import changed
 from citer.stages import paths, references
 from citer.storage.schema import SPLITS
 from citer.storage.tables import table_metadata
@@ -33,6 +34,21 @@ def test_given_references_are_copied_byte_by_byte(
     references.run(with_source(project, source, against))
     for split in SPLITS:
         assert paths.referenced(split).read_bytes() == paths.problems(split).read_bytes()
+
+
+def test_a_split_keeps_as_many_questions_as_params_say_whatever_the_others_are(
+    project: Params,
+) -> None:
+    write_splits()
+    few = changed(project, {"references.most": {"preference": 2, "test": 10**6}})
+    references.run(few)
+    kept = made("preference")
+    assert len(kept) == 2
+    assert [p for p in given("preference") if p in kept] == kept
+    assert made("test") == given("test")
+    write_splits(lambda p: p if p in kept or p.split != "preference" else no_reference(p))
+    references.run(few)
+    assert made("preference") == kept
 
 
 def test_the_llms_right_answers_become_references(project: Params, own: dict[str, Own]) -> None:

@@ -1,0 +1,147 @@
+"""What an untrained pair saves: bytes and seconds of rules that ask no head, answer by answer.
+
+    python -m benchmarks.untrained --rule "risk 0.7 audit 1" --rule "every 6 audit 1"
+
+The pair and its prompts are those of params.yaml; the questions are test questions of the last
+`citer prepare`. Each question is answered in turn, one at a time, by the LLM alone, by each rule,
+and by transformers: `generate` with the LLM, with the SLM as its assistant, and with prompt lookup.
+Writes `benchmarks/results/untrained.{json,md}` after each question. A killed race begins again.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+import typer
+
+from benchmarks.report import RESULTS, machine, markdown, write_results
+from citer.config.params import Params, load_params
+from citer.data.problems import Problem, read_problems, seeded
+from citer.data.tasks.grading import assess
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
+from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.paired import interval, resamples
+from citer.evaluation.sweep import request
+from citer.models.folder import ModelFolder
+from citer.models.pair import Pair, load_model, load_pair
+from citer.pairs.exact import certain
+from citer.rule import Rule
+from citer.serving.untrained import certain as named
+from citer.stages import paths
+from citer.stages.folders import base_pair, base_slm
+
+LLM, COPIED = "LLM alone", 10  # tokens that a prompt lookup of transformers copies at most
+
+
+class Measured(NamedTuple):
+    """An answer to a question: `moved` bytes are None for transformers."""
+
+    token_ids: tuple[int, ...]
+    seconds: float
+    moved: int | None
+
+
+Answer = Callable[[Problem], tuple[tuple[int, ...], int | None]]
+
+
+def race(params: Params, rules: Sequence[Rule], questions: int) -> None:
+    """Answer the questions by all methods in turn, and write what was measured so far."""
+    pair = load_pair(base_pair(params), params.pair)
+    methods = dict(_methods(pair, params, rules))
+    asked = _asked(params, questions)
+    for method in methods.values():
+        method(asked[0])  # the first answer also loads and packs
+    found: dict[str, list[Measured]] = defaultdict(list)
+    for number, problem in enumerate(asked, 1):
+        for name, method in methods.items():
+            start = perf_counter()
+            token_ids, moved = method(problem)
+            found[name].append(Measured(token_ids, perf_counter() - start, moved))
+        rows = [row(name, own, found[LLM], asked, pair) for name, own in found.items()]
+        about = {"questions": number, "slm_weights": params.pair.slm_weights, "machine": machine()}
+        note = f"{number} questions, one at a time, SLM weights {params.pair.slm_weights}."
+        content = about | {"methods": rows}
+        write_results(RESULTS / "untrained", content, f"{note}\n\n{markdown(rows)}")
+
+
+def _asked(params: Params, questions: int) -> list[Problem]:
+    """Return some test questions, chosen by the seed."""
+    problems = read_problems(paths.problems("test"))
+    return sorted(problems, key=lambda each: seeded(each.problem_id, params.seed))[:questions]
+
+
+def _methods(pair: Pair, params: Params, rules: Sequence[Rule]) -> Iterator[tuple[str, Answer]]:
+    engine = Engine(pair, 1, params.decode.max_new_tokens)
+    yield LLM, partial(_decoded, engine, LLM_ALONE)
+    for rule in rules:
+        yield f"{rule:.4g}", partial(_decoded, engine, certain(named(rule)))
+    yield "SLM alone", partial(_decoded, engine, SLM_ALONE)
+    by = partial(_generated, pair, params.decode.max_new_tokens)
+    stored = ModelFolder(Path(params.pair.slm), base_slm(params).make_prompts)
+    assistant = load_model("slm", stored, params.pair)
+    yield "`generate`", partial(by, {})
+    yield "assisted generation", partial(by, {"assistant_model": assistant.network})
+    yield "prompt lookup", partial(by, {"prompt_lookup_num_tokens": COPIED})
+
+
+def _decoded(engine: Engine, policy: Policy, problem: Problem) -> tuple[tuple[int, ...], int]:
+    asked = request(problem, engine.pair)
+    [answer] = engine.decode([asked], policy)
+    trace = Trace.of(len(asked.prompt_ids), len(answer.token_ids), answer.visits)
+    return answer.token_ids, Prices.of(engine.pair).moved(trace.slm, trace.llm)
+
+
+@torch.inference_mode()
+def _generated(
+    pair: Pair, new_tokens: int, options: Mapping[str, Any], problem: Problem
+) -> tuple[tuple[int, ...], None]:
+    network: Any = pair.local_llm.network
+    ids_BT = torch.tensor([pair.prompts.prompt_ids(problem)], device=pair.local_llm.device)
+    ends = {"eos_token_id": list(pair.eos_ids), "pad_token_id": pair.eos_ids[0]}
+    greedy = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+    limits = {"max_new_tokens": new_tokens, "attention_mask": torch.ones_like(ids_BT)}
+    written = network.generate(ids_BT, **limits, **ends, **greedy, **options)
+    return tuple(written[0, ids_BT.shape[1] :].tolist()), None
+
+
+def row(
+    name: str,
+    own: Sequence[Measured],
+    llm: Sequence[Measured],
+    asked: Sequence[Problem],
+    pair: Pair,
+) -> dict[str, Any]:
+    """Compare a method with the LLM alone: sums over questions, the latter's being 1."""
+    drawn_RQ = resamples(np.ones(len(own)))
+    seconds = (drawn_RQ @ [[a.seconds, b.seconds] for a, b in zip(own, llm, strict=True)]).T
+    moved = [sum(each.moved or 0 for each in answers) for answers in (own, llm)]
+    grades = [
+        assess(problem, pair.text(each.token_ids)).correct
+        for problem, each in zip(asked, own, strict=False)
+    ]
+    return {
+        "method": name,
+        "bytes": moved[0] / moved[1] if moved[0] else None,
+        "seconds": interval(seconds[0] / seconds[1]),
+        "tokens": sum(len(each.token_ids) for each in own),
+        "right": sum(map(bool, grades)),
+        "the LLM's text": sum(a.token_ids == b.token_ids for a, b in zip(own, llm, strict=True)),
+    }
+
+
+def main(
+    rule: Annotated[list[str], typer.Option(help="A rule that needs no trained head.")],
+    questions: Annotated[int, typer.Option(min=1)] = 24,
+) -> None:
+    """Race rules of an untrained pair against its LLM alone, and against transformers."""
+    race(load_params(Path("params.yaml")), [Rule.parse(each) for each in rule], questions)
+
+
+if __name__ == "__main__":
+    typer.run(main)
