@@ -31,6 +31,7 @@ def bring_up_to_date() -> None:
         reproduce(name, timedelta(minutes=1), print)
 
 
+@pytest.mark.slow
 def test_stages_are_fresh_unless_they_depend_on_a_stale_one(pipeline: Pipeline) -> None:
     pipeline(STAGES)
     Path("a").write_text("1")

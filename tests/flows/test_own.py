@@ -133,6 +133,7 @@ def test_a_folder_of_served_answers_is_added_as_a_whole(
     assert [file.name for file in Path("data/own/week").iterdir()] == ["1.parquet"]
 
 
+@pytest.mark.slow
 def test_a_run_refuses_versioned_questions_that_have_changed(project: Path) -> None:
     """But a file without a `.dvc` file may change."""
     write_rows(TRAIN)

@@ -190,6 +190,7 @@ def test_a_stage_killed_midway_ends_up_with_the_same_bytes(pipeline: Pipeline) -
     assert Path("lines.txt").read_text() == "0\n1\n2\n3\n4\n5\n"
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_run_the_stage_once_and_the_second_logs_that_it_waits(
     pipeline: Pipeline,
 ) -> None:
@@ -215,6 +216,7 @@ def test_the_interpreters_own_commands_come_first(pipeline: Pipeline) -> None:
     assert Path("out").read_text().strip() == str(Path(sys.executable).with_name("python"))
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_progress_while_the_stage_runs(pipeline: Pipeline) -> None:
     Path("draw.sh").write_text(r'printf "\r 50 %%"; sleep 3; printf "\r100 %%\n"')
     pipeline({"draw": {"cmd": "sh draw.sh"}})

@@ -19,6 +19,7 @@ from tests.flows.conftest import Pipeline
 from tests.flows.project import TOY, change_params
 from tests.flows.servers import until
 
+pytestmark = pytest.mark.slow
 HOUR = timedelta(hours=1)
 PREPARE = {"cmd": "citer prepare", "params": ["prepare"], "outs": ["data/problems"]}
 # Imports what the fork server imports, in a process that may not ask for GPUs.

@@ -25,6 +25,7 @@ from tests.stages.asked import (
 from tests.stages.conftest import run_killed
 
 
+@pytest.mark.slow
 def test_a_killed_stage_keeps_its_parts_and_ends_in_the_same_bytes(
     project: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:

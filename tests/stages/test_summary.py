@@ -22,6 +22,7 @@ SHARED = ("speculative", "entropy", "bild", "co_llm", "random")
 RULE = asdict(NOTHING_CERTIFIED)
 
 
+@pytest.mark.slow
 def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier(params, capsys):
     files = run_all(params)
     assert run_all(params) == files

@@ -59,6 +59,7 @@ def twice(ran: tuple[Path, Runs], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return ran[1]
 
 
+@pytest.mark.slow
 def test_questions_come_back_byte_for_byte_and_the_printed_command_undoes_it(
     twice: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
