@@ -35,6 +35,7 @@ calls of the LLM per token. Tokens: per answer. f95: the LLM fraction that reach
 {measure}. c95, c99: the cost at batch 1 that reaches 95 % and 99 % of it. All three are read
 linearly between points.
 """
+LOCKSTEP, LOCKSTEP_LEGEND = "lockstep", "The last in brackets: in lockstep, as vLLM drafts.\n"
 SHARE_LEGEND = "Share: the mean share of the answers; accuracy counts whole answers only.\n"
 
 
@@ -173,6 +174,7 @@ def summary(
     if conditions.sampling != GREEDY:
         legend += f"All methods sample: {conditions.sampling}.\n"
     legend += SHARE_LEGEND * _has_shares(rows)
+    legend += LOCKSTEP_LEGEND * any(name.endswith(LOCKSTEP) for name in rows[0])
     table = standings_table(rows, sizes, measure)
     return "\n".join([table, "", legend, *_places(rows), "", *notes, ""])
 
@@ -229,8 +231,9 @@ def _accuracy(row: Row) -> str:
 
 
 def _cost(row: Row, size: int) -> str:
-    cost = f"{row[f'cost_b{size}']:.3f}"
-    return cost if size == 1 else f"{cost} ({row[f'cost_b{size}_delayed']:.3f})"
+    columns = (f"cost_b{size}{schedule}" for schedule in ("", "_delayed", f"_{LOCKSTEP}"))
+    plain, *shared = [f"{row[name]:.3f}" for name in columns if name in row]
+    return f"{plain} ({', '.join(shared)})" if shared else plain
 
 
 def interval(row: Row) -> str:

@@ -43,12 +43,17 @@ def edited(path: Path, changes: Mapping[str, Any]) -> str:
     """Return a YAML file with other values, by keys such as `evaluate.bounds`. Comments stay."""
     yaml, text = YAML(), StringIO()
     yaml.preserve_quotes, yaml.width = True, 4096
+    yaml.representer.add_representer(type(None), _null)
     content = yaml.load(read_text(path))
     for key, value in changes.items():
         *sections, name = key.split(".")
         reduce(getitem, sections, content)[name] = _flow(value)
     yaml.dump(content, text)
     return text.getvalue()
+
+
+def _null(representer: Any, _: None) -> Any:
+    return representer.represent_scalar("tag:yaml.org,2002:null", "null")  # else it is left out
 
 
 def _flow(value: Any) -> Any:

@@ -180,6 +180,14 @@ def test_the_summary_is_a_markdown_table_with_a_row_for_each_method():
     assert "audited 1: `risk 0.5 audit 0.1` keeps" in text
 
 
+def test_where_vllm_serves_the_costs_in_lockstep_are_in_the_table():
+    rows = standings([p | {"cost_b8_lockstep": 0.4321} for p in points()], CHOSEN)
+    text = summary(rows, CHOSEN, [1, 8], Conditions(ACCURACY))
+    assert text.count(", 0.432)") == len(rows)
+    assert "The last in brackets: in lockstep, as vLLM drafts." in text
+    assert "lockstep" not in summary(standings(points(), CHOSEN), CHOSEN, [1], Conditions(ACCURACY))
+
+
 def test_a_promise_names_its_numbers():
     sentence = promise("router_2", chosen_rule("score 0.7"), ACCURACY)
     assert sentence.startswith("router 2: `score 0.7` keeps P(routed wrong | LLM right) <= 0.05 at")
