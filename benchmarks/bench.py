@@ -27,19 +27,12 @@ class Row(NamedTuple):
     pairs: Sequence[str]
 
 
-def _against_seconds(subject: Subject) -> list[Finding]:
-    from benchmarks import replay  # imports grading, and with it math-verify
-
-    return replay.against_seconds(subject)
-
-
 ROWS = (
     Row(1, "floor", decode.against_floor, (*CPU, "gpu")),
     Row(2, "embedded-floor", decode.against_embedded_floor, ("embedded",)),
     Row(3, "alone", decode.against_llm, ALL),
     Row(5, "batches", decode.against_batches, ("cpu-bf16", "gpu")),
     Row(11, "graphs", decode.against_bytes, ("gpu",)),
-    Row(12, "audited", _against_seconds, (*CPU, "gpu")),
 )
 
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from citer.decoding.answer import Work
 from citer.models.batch import Batch, lay_out
 from citer.models.cache import SlotCache
 from citer.models.pair import LanguageModel, Pair
@@ -49,14 +48,6 @@ class Forward(NamedTuple):
 
 def _run_lengths(values_M: Tensor) -> tuple[int, ...]:
     return tuple(torch.unique_consecutive(values_M, return_counts=True)[1].tolist())
-
-
-def work(forwards: Iterable[Forward], model: str) -> Work:
-    """Return the total work of a model's forwards."""
-    total = Work()
-    for _, starts, counts, _ in (forward for forward in forwards if forward.model == model):
-        total.add(sum(counts), sum(starts) + sum(counts))
-    return total
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from citer.config.pair import Weights
 from citer.config.params import load_params
 
 # of benchmarks/bench.py, which imports torch
-ROWS = "1 floor, 2 embedded-floor, 3 alone, 5 batches, 11 graphs, 12 audited"
+ROWS = "1 floor, 2 embedded-floor, 3 alone, 5 batches, 11 graphs"
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "float64"])
 
 

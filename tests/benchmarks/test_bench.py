@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import replay, report
+from benchmarks import report
 from benchmarks.bench import ROWS, choose_pairs, choose_rows, run
 from benchmarks.pairs import Subject
 from citer.errors import InputError
@@ -66,14 +66,3 @@ def test_a_row_measures_a_tiny_pair(
     findings = row.measure(replace(subject, new_tokens=8))
     assert {finding.row for finding in findings} == {row.number}
     assert all(finding.value > 0 for finding in findings)
-
-
-def test_a_row_replays_the_embedded_pair(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "ROUNDS", 1)
-    monkeypatch.setattr(report, "SECONDS", 0.0)
-    monkeypatch.setattr(replay, "QUESTIONS", 1)
-    monkeypatch.chdir(PROJECT)
-    [row] = choose_rows(["audited"])
-    findings = row.measure(subject)
-    assert {finding.row for finding in findings} == {row.number}
-    assert all(finding.details for finding in findings)
