@@ -8,6 +8,7 @@ and by transformers: `generate` with the LLM, with the SLM as its assistant, and
 Writes `benchmarks/results/untrained.{json,md}` after each question. A killed race begins again.
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,11 +21,13 @@ import torch
 import typer
 
 from benchmarks.report import RESULTS, machine, markdown, write_results
+from citer.cli.answers import parse_rule
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems, seeded
 from citer.data.tasks.grading import assess
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, head_name
+from citer.errors import InputError
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.paired import interval, resamples
 from citer.evaluation.sweep import request
@@ -45,6 +48,7 @@ class Measured(NamedTuple):
     token_ids: tuple[int, ...]
     seconds: float
     moved: int | None
+    right: bool
 
 
 Answer = Callable[[Problem], tuple[tuple[int, ...], int | None]]
@@ -52,9 +56,11 @@ Answer = Callable[[Problem], tuple[tuple[int, ...], int | None]]
 
 def race(params: Params, rules: Sequence[Rule], questions: int) -> None:
     """Answer the questions by all methods in turn, and write what was measured so far."""
+    for rule in rules:
+        head_name((), named(rule))  # raises if it asks a trained head
+    asked = _asked(params, questions)
     pair = load_pair(base_pair(params), params.pair)
     methods = dict(_methods(pair, params, rules))
-    asked = _asked(params, questions)
     for method in methods.values():
         method(asked[0])  # the first answer also loads and packs
     found: dict[str, list[Measured]] = defaultdict(list)
@@ -62,8 +68,10 @@ def race(params: Params, rules: Sequence[Rule], questions: int) -> None:
         for name, method in methods.items():
             start = perf_counter()
             token_ids, moved = method(problem)
-            found[name].append(Measured(token_ids, perf_counter() - start, moved))
-        rows = [row(name, own, found[LLM], asked, pair) for name, own in found.items()]
+            seconds, ended = perf_counter() - start, token_ids[-1] in pair.eos_ids
+            right = ended and bool(assess(problem, pair.text(token_ids)).correct)
+            found[name].append(Measured(token_ids, seconds, moved, right))
+        rows = [row(name, own, found[LLM]) for name, own in found.items()]
         about = {"questions": number, "slm_weights": params.pair.slm_weights, "machine": machine()}
         note = f"{number} questions, one at a time, SLM weights {params.pair.slm_weights}."
         content = about | {"methods": rows}
@@ -71,8 +79,11 @@ def race(params: Params, rules: Sequence[Rule], questions: int) -> None:
 
 
 def _asked(params: Params, questions: int) -> list[Problem]:
-    """Return some test questions, chosen by the seed."""
-    problems = read_problems(paths.problems("test"))
+    """Return some test questions with answers, chosen by the seed. Raises InputError."""
+    path = paths.problems("test")
+    problems = [problem for problem in read_problems(path) if problem.answer is not None]
+    if not problems:
+        raise InputError(f"{path}: no question has an answer; expected some to grade by")
     return sorted(problems, key=lambda each: seeded(each.problem_id, params.seed))[:questions]
 
 
@@ -110,27 +121,17 @@ def _generated(
     return tuple(written[0, ids_BT.shape[1] :].tolist()), None
 
 
-def row(
-    name: str,
-    own: Sequence[Measured],
-    llm: Sequence[Measured],
-    asked: Sequence[Problem],
-    pair: Pair,
-) -> dict[str, Any]:
+def row(name: str, own: Sequence[Measured], llm: Sequence[Measured]) -> dict[str, Any]:
     """Compare a method with the LLM alone: sums over questions, the latter's being 1."""
     drawn_RQ = resamples(np.ones(len(own)))
     seconds = (drawn_RQ @ [[a.seconds, b.seconds] for a, b in zip(own, llm, strict=True)]).T
     moved = [sum(each.moved or 0 for each in answers) for answers in (own, llm)]
-    grades = [
-        assess(problem, pair.text(each.token_ids)).correct
-        for problem, each in zip(asked, own, strict=False)
-    ]
     return {
         "method": name,
         "bytes": moved[0] / moved[1] if moved[0] else None,
         "seconds": interval(seconds[0] / seconds[1]),
         "tokens": sum(len(each.token_ids) for each in own),
-        "right": sum(map(bool, grades)),
+        "right": sum(each.right for each in own),
         "the LLM's text": sum(a.token_ids == b.token_ids for a, b in zip(own, llm, strict=True)),
     }
 
@@ -140,7 +141,12 @@ def main(
     questions: Annotated[int, typer.Option(min=1)] = 24,
 ) -> None:
     """Race rules of an untrained pair against its LLM alone, and against transformers."""
-    race(load_params(Path("params.yaml")), [Rule.parse(each) for each in rule], questions)
+    try:
+        rules = [parse_rule(each) or LLM_ALONE.rule for each in rule]
+        race(load_params(), rules, questions)
+    except InputError as error:
+        print(f"untrained: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from citer.config.pair import DEVICE, Device
 from citer.config.params import load_params
 from citer.errors import InputError
 from citer.stages import paths
+from citer.stages.budget import fit
 from citer.storage.tables import digest
 from flows.checks import check_writable
 from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
@@ -36,18 +37,22 @@ LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 
 @flow(name="retrain", flow_run_name=run_name)
 def retrain(
-    stage_timeout_hours: float = 24, device: Device = "auto", worktree: bool = False
+    stage_timeout_hours: float = 24,
+    device: Device = "auto",
+    worktree: bool = False,
+    minutes: float | None = None,
 ) -> Any:
     """Bring every stage up to date, then register the router.
 
     `device` overrides that of params.yaml, unless it is `auto`. With `worktree`, the stages run in
-    a git worktree, and the results go to a branch.
+    a git worktree, and the results go to a branch. With `minutes`, settings of params.yaml are
+    reduced first until the forecast of the last probe fits.
 
     The final state's message says what was registered and where, and which version is the champion.
     On bad input the flow fails with one line that says what to correct.
     """
     log = get_run_logger().info
-    here = partial(_retrain, timedelta(hours=stage_timeout_hours), log)
+    here = partial(_retrain, timedelta(hours=stage_timeout_hours), log, minutes)
     for name in LOGGERS:
         logging.getLogger(name).addFilter(shorten)  # a second time, it does nothing
     try:
@@ -88,9 +93,11 @@ def shorten(record: logging.LogRecord) -> bool:
     return True
 
 
-def _retrain(timeout: timedelta, log: Log) -> str:
+def _retrain(timeout: timedelta, log: Log, minutes: float | None) -> str:
     reach_store()
     with one_run(log), failing_run():
+        for line in fit(load_params(), minutes).lines() if minutes else ():
+            log(line)
         used, planned = _inputs(), plan()
         with nullcontext() if all(planned.values()) else monitored_run():
             run_stages(planned, timeout)

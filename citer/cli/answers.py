@@ -29,6 +29,13 @@ RuleOption = Annotated[
     ),
 ]
 
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True, help="Model folder. With --slm and --llm, no params.yaml is read or needed."
+    ),
+]
+
 
 def generate(
     input: Annotated[
@@ -52,17 +59,31 @@ def generate(
     ],
     router: RouterOption = None,
     rule: RuleOption = None,
+    slm: Folder = None,
+    llm: Folder = None,
 ) -> None:
     """Answer questions with a router. Grade the answers if the file has the right ones.
 
-    Needs params.yaml in the current folder. Answers are greedy, or sampled as evaluate.sampling and
-    seed say there: an answer depends on the seed and on its own question only.
+    Needs params.yaml in the current folder, or --slm and --llm. Answers are greedy, or sampled as
+    evaluate.sampling and seed say there: an answer depends on the seed and on its own question
+    only.
     """
-    params, parsed = load_params(), parse_rule(rule)
+    params, parsed = settings(slm, llm), parse_rule(rule)
     with routed_by(router, params, parsed) as (bundle, own):
         from citer.serving.generate import generate
 
         generate(params, bundle, input, output, own)
+
+
+def settings(slm: Path | None, llm: Path | None) -> Params:
+    """Return the settings of params.yaml, or those of a pair of folders. Raises InputError."""
+    if not (slm or llm):
+        return load_params()
+    if not (slm and llm):
+        raise InputError("--slm and --llm: expected both, or none and params.yaml")
+    from citer.serving.untrained import folder_params
+
+    return folder_params(slm, llm)
 
 
 @contextmanager

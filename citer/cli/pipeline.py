@@ -34,11 +34,11 @@ def run(minutes: Minutes = None) -> None:
 
     check_writable()
     if minutes:
-        from citer.pairs.budget import fit
+        from citer.stages.budget import plan_of
 
-        fit(params, minutes).show()
+        plan_of(params, minutes)  # an impossible one ends the command here, too
     # Prefect's temporary server would outlive a killed run.
-    raise SystemExit(run_command(sys.executable, "-m", "flows"))
+    raise SystemExit(run_command(sys.executable, "-m", "flows", *([str(minutes)] * bool(minutes))))
 
 
 def schedule(

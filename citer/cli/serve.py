@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from citer.cli.answers import (
+    Folder,
     RouterOption,
     RuleOption,
     check_router,
     fetched,
     parse_rule,
     routed_by,
+    settings,
 )
 from citer.cli.extra import need
-from citer.config.params import Params, load_params
+from citer.config.params import Params
 from citer.errors import InputError
 from citer.rule import Rule
 from citer.stages import paths
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 def serve(
     router: RouterOption = None,
     rule: RuleOption = None,
+    slm: Folder = None,
+    llm: Folder = None,
     host: Annotated[
         str,
         typer.Option(
@@ -66,13 +70,13 @@ def serve(
 ) -> None:
     """Answer OpenAI's API over HTTP: chat and text completions, also as streams.
 
-    Needs params.yaml in the current folder, which has the LLM, the slots and the longest answer.
-    With CITER_API_KEYS=KEY,… in the environment, a client must send one of the keys. Without it,
-    only this machine can ask. SIGTERM ends the server after its running requests. A router of the
-    registry needs the extra "pipeline", too.
+    Needs params.yaml in the current folder, which has the LLM, the slots and the longest answer, or
+    --slm and --llm. With CITER_API_KEYS=KEY,… in the environment, a client must send one of the
+    keys. Without it, only this machine can ask. SIGTERM ends the server after its running requests.
+    A router of the registry needs the extra "pipeline", too.
     """
     need("serve", "citer serve")
-    params, parsed = load_params(), parse_rule(rule)
+    params, parsed = settings(slm, llm), parse_rule(rule)
     if router:
         check_router(router)
     from citer.serving.server.page import offered_questions
@@ -80,14 +84,14 @@ def serve(
     from citer.serving.server.service import Settings
 
     name, offered = params.register_.model_name, offered_questions(paths.referenced("validation"))
-    settings = Settings(name, queue, poll, params.evaluate.sampling, offered)
+    limits = Settings(name, queue, poll, params.evaluate.sampling, offered)
     with (
         listen(host, port) as listener,
         _traffic(log, redact) as traffic,
         _named(router, params, parsed) as (named, own),
     ):
         newest = partial(latest, named)
-        serve(settings, params, own, newest, fetched, listener, traffic, _alarmed(named))
+        serve(limits, params, own, newest, fetched, listener, traffic, _alarmed(named))
 
 
 @contextmanager

@@ -91,9 +91,9 @@ def _command(name: str, description: str) -> Callable[..., None]:
     def within(minutes: Minutes = None) -> None:
         _run_stage(name)
         if minutes:
-            from citer.pairs.budget import plan_of
+            from citer.stages.budget import plan_of
 
-            plan_of(load_params(), minutes).show()
+            typer.echo("\n".join(["a plan:", *plan_of(load_params(), minutes).lines()]))
 
     def one(iteration: Iteration) -> None:
         params = load_params()

@@ -1,20 +1,19 @@
 """Fit a run into a budget of minutes: settings to reduce, in an order, and what each saves."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from citer.config.params import Params
-from citer.errors import InputError
 from citer.evaluation.choice import least_questions
 from citer.pairs.forecast import FACTOR, Workload, about
-from citer.progress import say
-from citer.storage.tables import PARTIAL, read_as, write_json, write_text
-from citer.storage.yaml_file import edited
 
-PACE = PARTIAL / "pace.json"  # the last probe's; it depends on the machine, so DVC has none of it
 DEAREST = 3  # settings that the forecast names
+# The grids of a short run.
+COARSE: Mapping[str, Sequence[float]] = {
+    "llm_fractions": [0.0, 0.04, 0.06, 0.08, 0.15, 0.3, 1.0],
+    "risks": [0.4, 0.6, 0.8, 0.9],
+}
 Changes = Mapping[str, Any]  # values by key, as `evaluate.bounds`
 
 
@@ -25,8 +24,8 @@ class Cut(NamedTuple):
     saved: float
 
     def __str__(self) -> str:
-        named = ", ".join(f"{key}: {_in_yaml(value)}" for key, value in self.changes.items())
-        return f"{named} (saves {about(self.saved)})"
+        named = (f"{key}: {json.dumps(value)}" for key, value in self.changes.items())
+        return f"{', '.join(named)} (saves {about(self.saved)})"
 
 
 class Plan(NamedTuple):
@@ -35,44 +34,14 @@ class Plan(NamedTuple):
     cuts: Sequence[Cut]
     minutes: float
 
-    def show(self) -> None:
-        """Print the cuts and the forecast."""
-        for cut in self.cuts:
-            say(f"params.yaml: {cut}")
-        say(f"the run takes {in_range(self.minutes)}")
-
     @property
     def changes(self) -> Changes:
         return {key: value for cut in self.cuts for key, value in cut.changes.items()}
 
-
-def keep(work: Workload) -> None:
-    """Keep what a probe has measured, for the budget of a run."""
-    write_json(PACE, asdict(work))
-
-
-def plan_of(params: Params, minutes: float) -> Plan:
-    """Plan a run by the last probe on this machine.
-
-    Raises InputError if there was none, or if no cut is enough.
-    """
-    if not PACE.exists():
-        raise InputError("--minutes: this machine's pace is not known; run `dvc repro probe` first")
-    found = plan(read_as(PACE, Workload), params, minutes)
-    if found.minutes > minutes:
-        raise InputError(
-            f"--minutes: {minutes:g}: expected {found.minutes:,.0f} or more, with all that can be "
-            "left out; the rule that `citer probe` prints needs no run"
-        )
-    return found
-
-
-def fit(params: Params, minutes: float) -> Plan:
-    """Plan a run, and write the plan's settings to params.yaml. Raises InputError."""
-    found = plan_of(params, minutes)
-    path = Path("params.yaml")
-    write_text(path, edited(path, found.changes))
-    return found
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each cut, and one with the forecast."""
+        yield from (f"params.yaml: {cut}" for cut in self.cuts)
+        yield f"the run takes {in_range(self.minutes)}"
 
 
 def plan(work: Workload, params: Params, minutes: float) -> Plan:
@@ -82,21 +51,23 @@ def plan(work: Workload, params: Params, minutes: float) -> Plan:
     for changes in _changes(work, params):
         if left <= minutes:
             break
-        params = changed(params, changes)
-        now = total(work, params)
-        if now < left:
-            made.append(Cut(changes, left - now))
-        left = now
+        smaller = changed(params, changes)
+        saved = left - total(work, smaller)
+        if saved > 0:
+            made.append(Cut(changes, saved))
+            params, left = smaller, left - saved
     return Plan(made, left)
 
 
 def dearest(work: Workload, params: Params) -> list[Cut]:
-    """Return the cuts that save most, each by itself."""
+    """Return the cuts that save most, each by itself, and the best one of each key."""
     whole = total(work, params)
-    cuts = [
+    cuts = (
         Cut(each, whole - total(work, changed(params, each))) for each in _changes(work, params)
-    ]
-    return sorted(cuts, key=lambda cut: -cut.saved)[:DEAREST]
+    )
+    best = {next(iter(cut.changes)): cut for cut in sorted(cuts, key=lambda cut: cut.saved)}
+    saving = [cut for cut in best.values() if cut.saved > 0]
+    return sorted(saving, key=lambda cut: -cut.saved)[:DEAREST]
 
 
 def total(work: Workload, params: Params) -> float:
@@ -122,26 +93,24 @@ def changed(params: Params, changes: Changes) -> Params:
 
 
 def _changes(work: Workload, params: Params) -> Iterator[Changes]:
-    """Yield changes in the order of what they spoil: at first what no deployed rule needs.
+    """Yield changes, those that spoil least first. A later one may replace an earlier one.
 
-    A later one may replace an earlier one of the same key.
+    Validation and test keep three times as many questions as certify a rule that loses none.
     """
     evaluate = params.evaluate
     enough = 3 * least_questions(evaluate.epsilon, evaluate.delta)
+    judged = {"validation": enough, "test": enough}
     yield {"evaluate.bounds": []}
-    yield {"iterations": {"1": {"previous": "0"}}}
-    yield {"references.most": _most(work, params, test=200)}
+    if len(params.iterations) > 1:
+        yield {"iterations": {"1": {"previous": "0"}}}
+    yield {"references.most": _most(work, params, test=max(200, enough))}
     if params.label.method != "suffix":
         yield {"label.method": "suffix"}
-    coarse = ("llm_fractions", "risks")
-    yield {f"evaluate.{name}": [*_thinned(getattr(evaluate, name))] for name in coarse}
-    yield {"references.most": _most(work, params, test=200, preference=200, validation=enough)}
-    yield {"references.most": _most(work, params, test=100, preference=100, validation=enough)}
-
-
-def _thinned(values: Sequence[float]) -> Sequence[float]:
-    """Return every second value, and the last one: the models alone stay."""
-    return values[::2] if len(values) % 2 else [*values[:-1:2], values[-1]]
+    for name, coarse in COARSE.items():
+        if len(getattr(evaluate, name)) > len(coarse):
+            yield {f"evaluate.{name}": coarse}
+    yield {"references.most": _most(work, params, **judged, preference=200, sft=1000)}
+    yield {"references.most": _most(work, params, **judged, preference=100, sft=300)}
 
 
 def _most(work: Workload, params: Params, **most: int) -> dict[str, int]:
@@ -149,7 +118,3 @@ def _most(work: Workload, params: Params, **most: int) -> dict[str, int]:
     own = params.references.most.model_dump(exclude_none=True)
     lower = {name: min(n, own.get(name, n)) for name, n in most.items()}
     return own | {name: n for name, n in lower.items() if n < work.questions[name]}
-
-
-def _in_yaml(value: Any) -> str:
-    return str(value).replace("'", "")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from citer.config.params import EvaluateParams, Params
+from citer.data.splits import MOST as MOST_HELD_OUT
 from citer.evaluation.scorers import INPUTS, SCORERS
 from citer.pairs.probe import Pace
 
@@ -21,12 +22,13 @@ FACTOR = 2.0  # by which the truth may be above or below the forecast
 class Workload:
     """Questions per split, the mean tokens of a prompt and of an answer, each model's pace.
 
-    The LLM writes the answers of `written` for the stage `references`. The answer is the LLM's,
-    since a finetuned SLM writes about as much.
+    The LLM writes the answers of `written` for the stage `references`. Rollouts label the `graded`
+    preference questions. The answer is the LLM's, since a finetuned SLM writes about as much.
     """
 
     questions: Mapping[str, int]
     written: Mapping[str, int]
+    graded: int
     prompt: float
     answer: float
     slm: Pace
@@ -34,33 +36,39 @@ class Workload:
 
     def minutes(self, params: Params) -> dict[str, float]:
         """Return the minutes of the long stages, over all iterations."""
-        asked = {name: params.references.kept(name, n) for name, n in self.questions.items()}
-        written = sum(params.references.kept(name, n) for name, n in self.written.items())
-        preference, judged = asked["preference"], asked["validation"] + asked["test"]
-        held_out = params.train.holdout * preference
+        kept = {name: params.references.kept(name, n) for name, n in self.questions.items()}
+        preference, test = kept["preference"], kept["test"]
+        judged, rules = kept["validation"] + test, _rules(params.evaluate)
+        share = {name: kept[name] / max(1, n) for name, n in self.questions.items()}
+        written = sum(share[name] * n for name, n in self.written.items())
+        held_out = min(params.train.holdout * preference, MOST_HELD_OUT)
         learnt = params.finetune.steps * params.finetune.batch_size
-        alone = judged + preference * ("query" in params.evaluate.bounds)
-        rules, times = _rules(params.evaluate), len(params.iterations)
-        candidates = (TESTED * judged + held_out) * SHARED * self._routed(AUDITED)
+        bounds = {*params.evaluate.bounds}
+        alone = judged + preference * ("query" in bounds)
+        routed = SHARED * self._routed(AUDITED)
+        candidates = (TESTED * judged + held_out) * rules * routed
         fixed, new = CERTAINTIES + len(SCORERS) - len(INPUTS), len(INPUTS)
+        by_rollout = 0 if params.label.method == "suffix" else share["preference"] * self.graded
+        labels = self._rolled_out(by_rollout) + self._read(preference - by_rollout)
         seconds = {
             "references": written * self._alone(self.llm),
             "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,
             "finetune": LEARNING * learnt * (self.prompt + self.answer) * self.slm.prompt,
             "rivals": alone * (self._routed(0) + self._alone(self.llm))
-            + fixed * rules * candidates,
-            "label": times * self._labelled(preference, params.label.method == "suffix"),
-            "evaluate": times * new * rules * candidates,
+            + len(bounds - {"query"}) * len(params.evaluate.fractions) * test * routed
+            + fixed * candidates,
+            "label": len(params.iterations) * labels,
+            "evaluate": len(params.iterations) * new * candidates,
         }
         return {stage: total / 60 for stage, total in seconds.items()}
 
-    def _labelled(self, questions: float, by_suffix: bool) -> float:
-        """Seconds of two rollouts, or of twice reading the rest of an answer by the LLM.
+    def _rolled_out(self, questions: float) -> float:
+        """Seconds of two rollouts for each contested token. Each is half an answer, on average."""
+        return questions * CONTESTED * self.answer * self._routed(AUDITED)
 
-        Either is half an answer, on average.
-        """
-        halves = CONTESTED * self.answer * questions
-        return halves * (self.answer * self.llm.prompt if by_suffix else self._routed(AUDITED))
+    def _read(self, questions: float) -> float:
+        """Seconds in which the LLM reads the rest of an answer twice for each of these tokens."""
+        return questions * CONTESTED * self.answer * self.answer * self.llm.prompt
 
     def _alone(self, pace: Pace) -> float:
         """Seconds per answer."""

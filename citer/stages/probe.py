@@ -17,7 +17,7 @@ from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.room import check_examples, check_longest, check_room
-from citer.pairs.budget import dearest, in_range, keep, total
+from citer.pairs.budget import dearest, in_range, total
 from citer.pairs.exact import COLUMNS, best, certain, priced, read_by_slm, seconds, table
 from citer.pairs.forecast import Workload, in_words
 from citer.pairs.hints import reason_to_stop, warnings
@@ -33,6 +33,7 @@ from citer.pairs.probe import (
 )
 from citer.progress import progress, say
 from citer.stages import paths
+from citer.stages.budget import keep
 from citer.stages.folders import base_pair
 from citer.storage.schema import PROBED, SPLITS
 from citer.storage.tables import remove, write_json, write_table
@@ -135,7 +136,7 @@ def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply]) -> None:
 
 def _show_forecast(work: Workload, params: Params) -> None:
     """Show how long the run takes, and keep the pace for `citer run --minutes`."""
-    keep(work)
+    keep(work, params)
     say(f"later stages, a rough forecast: {in_words(work.minutes(params))}")
     say(f"together {in_range(total(work, params))}; what would save most:")
     for cut in dearest(work, params):
@@ -147,6 +148,7 @@ def _workload(splits: Splits, slm: Asked, llm: Asked, params: Params) -> Workloa
     return Workload(
         questions={split: len(problems) for split, problems in splits.items()},
         written={split: len(problems) for split, problems in written.items()},  # one try each
+        graded=sum(problem.answer is not None for problem in splits["preference"]),
         prompt=fmean(reply.prompt_tokens for reply in llm.replies),
         answer=fmean(reply.tokens for reply in llm.replies),
         slm=slm.pace,

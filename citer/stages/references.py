@@ -36,8 +36,13 @@ def run(params: Params) -> None:
     a reference or an answer that the LLM is not to give, if a question has no room for its answer,
     or if a split has no question left.
     """
-    splits = {split: _kept(split, params) for split in SPLITS}
-    questions = asked_of_llm(splits, params.references.source, params.evaluate.against)
+    whole = {split: read_problems(paths.problems(split)) for split in SPLITS}
+    by_llm = asked_of_llm(whole, params.references.source, params.evaluate.against)
+    left_out = {problem for split in SPLITS for problem in _left_out(whole[split], split, params)}
+    splits, questions = (
+        {split: [p for p in rows if p not in left_out] for split, rows in all_of.items()}
+        for all_of in (whole, by_llm)
+    )
     for split in SPLITS:
         _check_given(split, [] if questions[split] else splits[split])
     written = _write(questions, params) if any(questions.values()) else {}
@@ -55,12 +60,10 @@ def run(params: Params) -> None:
     remove(PARTIAL / "references")
 
 
-def _kept(split: str, params: Params) -> list[Problem]:
-    """Read the questions of a split: all, or as many as `references.most` says."""
-    problems = read_problems(paths.problems(split))
+def _left_out(problems: Sequence[Problem], split: str, params: Params) -> Sequence[Problem]:
+    """Return the questions above the number that `references.most` allows."""
     ranked = sorted(problems, key=lambda problem: seeded(problem.problem_id, params.seed))
-    left_out = {*ranked[params.references.kept(split, len(problems)) :]}
-    return [problem for problem in problems if problem not in left_out]
+    return ranked[params.references.kept(split, len(problems)) :]
 
 
 def _check_given(split: str, problems: Sequence[Problem]) -> None:

@@ -2,9 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import reduce
 from io import StringIO
-from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.representer import RoundTripRepresenter
 
 from citer.errors import InputError, read_text
 from citer.sections import AnySection, in_words
@@ -39,21 +38,32 @@ def read_yaml(path: Path, section: type[AnySection], shipped: Path) -> AnySectio
         raise InputError(*(f"{path}: {line}" for line in [*lines[:MOST], *more])) from None
 
 
+class _Representer(RoundTripRepresenter):
+    """Writes null, which ruamel leaves out."""
+
+    def represent_none(self, _: None) -> Any:
+        return self.represent_scalar("tag:yaml.org,2002:null", "null")
+
+
+_Representer.add_representer(type(None), _Representer.represent_none)
+
+
 def edited(path: Path, changes: Mapping[str, Any]) -> str:
-    """Return a YAML file with other values, by keys such as `evaluate.bounds`. Comments stay."""
+    """Return a YAML file with other values, by keys such as `evaluate.bounds`.
+
+    A list or a section that is replaced stands on one line. The comments of other keys stay.
+    """
     yaml, text = YAML(), StringIO()
-    yaml.preserve_quotes, yaml.width = True, 4096
-    yaml.representer.add_representer(type(None), _null)
+    yaml.preserve_quotes, yaml.width, yaml.Representer = True, 4096, _Representer
     content = yaml.load(read_text(path))
     for key, value in changes.items():
         *sections, name = key.split(".")
-        reduce(getitem, sections, content)[name] = _flow(value)
+        section = content
+        for each in sections:
+            section = section.setdefault(each, CommentedMap())
+        section[name] = _flow(value)
     yaml.dump(content, text)
     return text.getvalue()
-
-
-def _null(representer: Any, _: None) -> Any:
-    return representer.represent_scalar("tag:yaml.org,2002:null", "null")  # else it is left out
 
 
 def _flow(value: Any) -> Any:
