@@ -1,4 +1,4 @@
-"""The regret of the deployed rule over many seeds: the part `regret` of a study.
+"""The regret of the deployed rule over many seeds: how a study is run.
 
 Each seed runs the pipeline in a clone of its own, up to the choice of a rule, with other questions,
 another finetuned SLM, other labels and heads. Its candidates then answer fresh questions.
@@ -7,55 +7,58 @@ another finetuned SLM, other labels and heads. Its candidates then answer fresh 
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
 
-import yaml
-
 from benchmarks.fresh import Answered, Seen, answered_fresh
-from citer.errors import read_text
+from citer.config.params import load_params
 from citer.evaluation.choice import Candidate
 from citer.evaluation.methods import label
 from citer.evaluation.metrics import share_interval
 from citer.evaluation.scorers import SCORERS
 from citer.sections import Count, Listed, Section
 from citer.storage.tables import read_as, write_json, write_text
+from citer.storage.yaml_file import edited
 
 FRESH = 1000  # is added to the seed of a run, for its fresh questions
 
 
-class Regret(Section):
-    """The seeds of the runs, and the number of fresh questions of each task."""
+class Study(Section):
+    """The seeds of the runs, and the number of fresh questions of each task.
 
+    `params` changes settings of params.yaml, by keys such as `serve.batch`.
+    """
+
+    question: str
     seeds: Annotated[tuple[int, ...], Listed]
     questions: Count
+    params: Mapping[str, Any] = {}
 
 
-def regrets(regret: Regret, work: Path) -> dict[str, Any]:
+def regrets(study: Study, work: Path) -> dict[str, list[dict[str, Any]]]:
     """Run all seeds, and return both tables. A killed study continues with its next seed."""
-    found = {seed: _of_seed(regret.questions, work, seed) for seed in regret.seeds}
+    found = {seed: _of_seed(study, work, seed) for seed in study.seeds}
     mean = fmean(seen.regret(seen.deployed) for seen in found.values())
-    tables = {
+    return {
         f"Mean regret: {mean:.2%}.": [{"seed": seed} | row(seen) for seed, seen in found.items()],
         "What one scorer or one method alone would cost.": alone([*found.values()]),
     }
-    return {"tables": tables}
 
 
-def _of_seed(questions: int, work: Path, seed: int) -> Seen:
+def _of_seed(study: Study, work: Path, seed: int) -> Seen:
     clone = work / f"seed-{seed}"
     done = clone / "fresh.json"
     if not done.exists():
         make_clone(clone)
-        settings = yaml.safe_load(read_text(Path("params.yaml"))) | {"seed": seed}
-        settings["evaluate"]["bounds"] = []  # none of them is a candidate
-        run_stages(clone, settings, f"choose@{max(settings['iterations'], key=int)}")
+        # The bounds are no candidates.
+        settings = {"evaluate.bounds": [], **study.params, "seed": seed}
+        run_stages(clone, edited(Path("params.yaml"), settings))
         with chdir(clone):
-            seen = answered_fresh(questions, FRESH + seed)
+            seen = answered_fresh(study.questions, FRESH + seed)
         write_json(done, asdict(seen))
     return read_as(done, Seen)
 
@@ -104,10 +107,12 @@ def make_clone(clone: Path) -> None:
         subprocess.run(["git", "clone", "--quiet", str(Path.cwd()), str(clone)], check=True)
 
 
-def run_stages(clone: Path, settings: dict[str, Any], stage: str) -> None:
-    """Run the stages of a clone up to one, with these settings."""
-    write_text(clone / "params.yaml", yaml.safe_dump(settings, sort_keys=False))
+def run_stages(clone: Path, settings: str) -> None:
+    """Run the stages of a clone up to the choice of its last router's rule, with these settings."""
+    params = clone / "params.yaml"
+    write_text(params, settings)
+    last = max(load_params(params).iterations, key=int)
     scripts = str(Path(sys.executable).parent)
     environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONPATH": "."}
-    command = [f"{scripts}/dvc", "repro", stage]
+    command = [f"{scripts}/dvc", "repro", f"choose@{last}"]
     subprocess.run(command, cwd=clone, env=environment, check=True)

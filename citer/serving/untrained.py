@@ -26,12 +26,12 @@ CERTAINTY = "probability"  # of rules that name no scorer
 def folder_params(slm: Path, llm: Path) -> Params:
     """Return the shipped settings with a pair of your own, and its chat template if it has one.
 
-    Answers may have 1,024 tokens, 8 at once. Weights are computed with as bfloat16.
+    Answers may have 512 tokens, 8 at once. The models compute in bfloat16.
     """
     shipped = load_params(SHIPPED)
     own = {"slm": str(slm), "llm": str(llm), "dtype": "bfloat16", "prompt": _prompt(llm)}
     pair = PairParams(**shipped.pair.model_dump() | own)
-    answer = AnswerParams(slots=8, max_new_tokens=1024)
+    answer = AnswerParams(slots=8, max_new_tokens=512)
     return shipped.model_copy(update={"pair": pair, "answer": answer})
 
 

@@ -25,7 +25,7 @@ def settings(**more: object) -> Params:
 
 def minutes(slm: Pace, llm: Pace, written: int = 0, **more: object) -> dict[str, float]:
     by_llm = {"preference": written}
-    work = Workload(QUESTIONS, by_llm, prompt=100, answer=10, slm=slm, llm=llm)
+    work = Workload(QUESTIONS, by_llm, graded=60, prompt=100, answer=10, slm=slm, llm=llm)
     return work.minutes(settings(**more))
 
 
@@ -40,15 +40,16 @@ ASKED = TESTED * 60 + 15
 
 def test_rivals_answer_by_each_model_alone_and_by_the_candidates_of_all_iterations() -> None:
     """Candidates share much of their work. Three heads are trained anew."""
-    alone, fixed = 60 * 2.0, (2 + len(SCORERS) - 3) * EACH
+    alone, fixed, none = 60 * 2.0, (2 + len(SCORERS) - 3) * EACH, {"evaluate.bounds": []}
     audited = fixed * ASKED * SHARED * AUDITED * 2.0
-    assert minutes(FAST, SLOW)["rivals"] == pytest.approx((alone + audited) / 60)
+    assert minutes(FAST, SLOW, **none)["rivals"] == pytest.approx((alone + audited) / 60)
     drafted = fixed * ASKED * SHARED * 2.0
-    assert minutes(SLOW, FAST)["rivals"] == pytest.approx((alone + drafted) / 60)
+    assert minutes(SLOW, FAST, **none)["rivals"] == pytest.approx((alone + drafted) / 60)
 
 
 def test_query_level_routing_only_adds_the_preference_questions_of_each_model_alone() -> None:
-    usual, more = minutes(FAST, SLOW), minutes(FAST, SLOW, **{"evaluate.bounds": ["query"]})
+    usual = minutes(FAST, SLOW, **{"evaluate.bounds": []})
+    more = minutes(FAST, SLOW, **{"evaluate.bounds": ["query"]})
     assert more["rivals"] - usual["rivals"] == pytest.approx(60 * 2.0 / 60)
 
 
@@ -66,6 +67,25 @@ def test_suffix_reads_half_of_an_answer_twice_for_each_contested_token() -> None
     expected = 2 * contested * 10 * 0.01 / 60  # in two iterations
     assert minutes(FAST, SLOW, **by_suffix)["label"] == pytest.approx(expected)
     assert minutes(SLOW, FAST, **by_suffix)["label"] == 0
+
+
+def test_rows_without_an_answer_are_labelled_by_suffix() -> None:
+    work = Workload(QUESTIONS, {}, graded=0, prompt=100, answer=10, slm=FAST, llm=SLOW)
+    by_suffix = minutes(FAST, SLOW, **{"label.method": "suffix"})
+    assert work.minutes(settings())["label"] == by_suffix["label"] < minutes(FAST, SLOW)["label"]
+
+
+def test_at_most_200_questions_are_held_out() -> None:
+    many = QUESTIONS | {"preference": 10**4}
+    work = Workload(many, {}, graded=0, prompt=100, answer=10, slm=SLOW, llm=FAST)
+    expected = 2 * 3 * EACH * (TESTED * 60 + 200) * SHARED * 2.0 / 60
+    assert work.minutes(settings())["evaluate"] == pytest.approx(expected)
+
+
+def test_the_other_bounds_answer_once_for_each_llm_fraction() -> None:
+    with_bounds, without = minutes(SLOW, FAST), minutes(SLOW, FAST, **{"evaluate.bounds": []})
+    expected = 2 * 1 * 30 * SHARED * 2.0 / 60
+    assert with_bounds["rivals"] - without["rivals"] == pytest.approx(expected)
 
 
 def test_the_llm_alone_writes_references() -> None:

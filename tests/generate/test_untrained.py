@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from citer.cli.main import call
 from citer.config.params import Params
 from citer.data.importing import parse_row
 from citer.decoding.answer import Request
@@ -15,7 +16,7 @@ from citer.models.bundle import read_bundle, read_card
 from citer.rule import Rule
 from citer.serving.deployment import stored_rule
 from citer.serving.generate import generate
-from citer.serving.untrained import untrained
+from citer.serving.untrained import folder_params, untrained
 from tests.generate.project import MATH, MAX_NEW_TOKENS, answers, own_pair
 
 
@@ -68,3 +69,27 @@ def test_a_rule_that_needs_a_head_is_refused(
         untrained(based, rule and Rule.parse(rule)),
     ):
         pass
+
+
+def test_two_folders_are_served_without_a_project(
+    based: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers are those of a project with the same settings."""
+    folders = [str(Path(each).absolute()) for each in (based.pair.slm, based.pair.llm)]
+    source, output = tmp_path / "questions.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    monkeypatch.chdir(tmp_path)
+    named = ["--slm", folders[0], "--llm", folders[1], "--rule", "every 3 audit 1"]
+    assert call(["generate", "--input", str(source), "--output", str(output), *named]) == 0
+    params = folder_params(*map(Path, folders))
+    assert (params.pair.prompt, params.pair.dtype) == ("plain", "bfloat16")
+    again = tmp_path / "again.jsonl"
+    with untrained(params, Rule.parse("every 3 audit 1")) as bundle:
+        generate(params, bundle, source, again)
+    assert answers(output) == answers(again)
+    assert call(["generate", "--input", str(source), "--output", "o", *named[:2]]) == 2
+
+
+def test_a_folder_with_a_chat_template_is_asked_by_it(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    assert folder_params(tmp_path, tmp_path).pair.prompt == "chat"

@@ -51,6 +51,17 @@ def test_a_split_keeps_as_many_questions_as_params_say_whatever_the_others_are(
     assert made("preference") == kept
 
 
+def test_a_limit_of_questions_does_not_change_what_is_right(project: Params) -> None:
+    """One question without an answer compares all with the LLM, also if it is left out."""
+    few = changed(with_source(project, "auto", "auto"), {"references.most": {"test": 1}})
+    write_splits(lambda p: no_answer(p) if p.problem_id == "test-mc-1" else p)
+    references.run(few)
+    assert {p.written_by for p in made("test")} == {"llm"}
+    write_splits(lambda p: no_answer(p) if p.problem_id == "test-math-0" else p)
+    references.run(few)
+    assert {p.written_by for p in made("test")} == {"llm"}
+
+
 def test_the_llms_right_answers_become_references(project: Params, own: dict[str, Own]) -> None:
     write_splits()
     references.run(with_source(project, "llm"))
