@@ -12,6 +12,7 @@ from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL
 
 from citer.cli.main import BAD_INPUT, REFUSED, refuse
+from citer.cli.pipeline import MINUTES
 from citer.errors import InputError, TemporaryError
 from citer.progress import say, warn
 from citer.stages.paths import SUMMARY
@@ -36,7 +37,7 @@ def main() -> None:
     versions = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     try:
         with _ending_with_others():
-            outcome = retrain(minutes=_minutes())
+            outcome = retrain(minutes=float(os.environ.get(MINUTES, 0)) or None)
     # FailedRun: a slow server made Prefect ask again and lose the error itself.
     except (TemporaryError, FailedRun) as error:
         raise SystemExit(refuse(str(error), REFUSED)) from None
@@ -51,23 +52,18 @@ def main() -> None:
     say(f"\n{table}\n{outcome}\n\n{next_steps}")
 
 
-def _minutes() -> float | None:
-    """Return the budget of `citer run --minutes`, which stands before the keeper's pid."""
-    return float(sys.argv[1]) if sys.argv[2:] else None
-
-
 @contextmanager
 def _ending_with_others() -> Iterator[None]:
     """End this process if Prefect's temporary server dies, without which the run would hang.
 
-    Also end it if its keeper is killed, whose pid is the last argument.
+    Also end it if its keeper is killed, whose pid is the argument.
     """
     done = threading.Event()
     server = SubprocessASGIServer()  # a singleton: the object that Prefect itself starts
 
     def watch() -> None:
         while not done.wait(1):
-            if sys.argv[1:] and os.getppid() != int(sys.argv[-1]):
+            if sys.argv[1:] and os.getppid() != int(sys.argv[1]):
                 end_all()
             if (process := server.server_process) and process.poll() is not None:
                 warn("citer: Prefect's server died; repeat `citer run`")

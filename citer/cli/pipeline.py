@@ -1,5 +1,6 @@
 """Commands of the pipeline (`flows`): retrain, manage the registered routers, version questions."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from citer.config.params import load_params
 from citer.errors import InputError
 
 data = typer.Typer(no_args_is_help=True, help="Version your questions in data/own.")
+MINUTES = "CITER_MINUTES"  # the budget of a run, for the process of its flow
 Version = Annotated[str, typer.Argument(metavar="VERSION", help="Number of a registered version.")]
 
 
@@ -37,8 +39,9 @@ def run(minutes: Minutes = None) -> None:
         from citer.stages.budget import plan_of
 
         plan_of(params, minutes)  # an impossible one ends the command here, too
+        os.environ[MINUTES] = str(minutes)
     # Prefect's temporary server would outlive a killed run.
-    raise SystemExit(run_command(sys.executable, "-m", "flows", *([str(minutes)] * bool(minutes))))
+    raise SystemExit(run_command(sys.executable, "-m", "flows"))
 
 
 def schedule(

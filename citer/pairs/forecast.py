@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from citer.config.params import EvaluateParams, Params
 from citer.data.splits import MOST as MOST_HELD_OUT
 from citer.evaluation.scorers import INPUTS, SCORERS
-from citer.pairs.probe import Pace
 
 # Guesses. They depend on the pair, and no model has been trained yet.
 CONTESTED = 0.1  # share of the reference tokens that `label` decides by two rollouts
@@ -16,6 +16,13 @@ AUDITED = 0.3  # share of the LLM's time that an answer of audited routing takes
 SHARED = 0.1  # share of the work that is left, since rules share the tokens before they differ
 LEARNING = 3  # times as long as reading a token takes learning from it
 FACTOR = 2.0  # by which the truth may be above or below the forecast
+
+
+class Pace(NamedTuple):
+    """A model's seconds per token, for prompts and for answers."""
+
+    prompt: float
+    answer: float
 
 
 @dataclass(frozen=True)

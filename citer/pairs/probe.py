@@ -19,6 +19,7 @@ from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
 from citer.models.pair import Pair
 from citer.pairs.floor import shown
+from citer.pairs.forecast import Pace
 from citer.progress import Advance
 
 QUESTIONS = 20  # of each task
@@ -39,13 +40,6 @@ class Reply(NamedTuple):
     failure: str | None  # why the grader failed
     prompt_tokens: int
     tokens: int  # of the answer, including EOS
-
-
-class Pace(NamedTuple):
-    """A model's seconds per token, for prompts and for answers."""
-
-    prompt: float
-    answer: float
 
 
 class Asked(NamedTuple):

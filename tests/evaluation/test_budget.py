@@ -6,8 +6,7 @@ import pytest
 
 from citer.config.params import SHIPPED, load_params
 from citer.pairs.budget import changed, dearest, plan, total
-from citer.pairs.forecast import Workload
-from citer.pairs.probe import Pace
+from citer.pairs.forecast import Pace, Workload
 
 SLOW = Workload(
     questions={"sft": 3000, "preference": 600, "validation": 600, "test": 1000},

@@ -3,8 +3,7 @@ import pytest
 from citer.config.params import SHIPPED, Params, load_params
 from citer.evaluation.scorers import SCORERS
 from citer.pairs.budget import changed
-from citer.pairs.forecast import AUDITED, LEARNING, SHARED, TESTED, Workload, about, in_words
-from citer.pairs.probe import Pace
+from citer.pairs.forecast import AUDITED, LEARNING, SHARED, TESTED, Pace, Workload, about, in_words
 
 QUESTIONS = {"sft": 0, "preference": 60, "validation": 30, "test": 30}
 FAST = Pace(0.0, 0.0)

@@ -41,6 +41,17 @@ def test_bad_input_ends_a_run_with_only_its_line(
     assert (last.state.name, last.state.message) == ("Failed", LINE)
 
 
+def test_a_run_within_minutes_is_planned_before_its_stages(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline({"prepare": {"cmd": "sh -c 'touch ran'"}})
+    monkeypatch.setenv("CITER_MINUTES", "60")
+    with pytest.raises(SystemExit):
+        main()
+    assert "--minutes: this machine's pace is not known" in capsys.readouterr().err
+    assert not Path("ran").exists()
+
+
 def test_bad_input_leaves_only_its_line_in_the_log_of_a_worker(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -64,7 +75,7 @@ def test_a_run_whose_parameters_changed_is_not_registered(
 def test_a_lost_prefect_server_is_reported_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost() -> None:
+    def lost(**_: object) -> None:
         raise httpx.ConnectError("Connection refused")
 
     monkeypatch.setattr("flows.__main__.retrain", lost)
@@ -81,7 +92,7 @@ def test_an_error_of_which_prefect_kept_only_the_message_ends_in_one_line(
 ) -> None:
     """Previously, a run on a slow Prefect server ended in a traceback of FailedRun."""
 
-    def lost() -> None:
+    def lost(**_: object) -> None:
         raise FailedRun("MLflow at http://127.0.0.1:9: no answer")
 
     monkeypatch.setattr("flows.__main__.retrain", lost)
