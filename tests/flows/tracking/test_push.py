@@ -14,12 +14,13 @@ from flows.dvc_commands import check_remote, dvc
 from tests.flows.project import register, retrain
 from tests.flows.tracking.registered import holder, version, versions
 
+pytestmark = pytest.mark.slow
+
 
 def remote(folder: Path) -> None:
     dvc("remote", "add", "--force", "--default", "backup", str(folder))
 
 
-@pytest.mark.slow
 def test_a_push_that_fails_leaves_the_champion_and_the_next_run_completes_it(
     project: Path, tmp_path: Path
 ) -> None:

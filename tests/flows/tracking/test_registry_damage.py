@@ -19,8 +19,9 @@ from flows.tracking.store import open_store
 from tests.flows.project import register, retrain
 from tests.flows.tracking.registered import CHAMPION, DATE, NAME, fetch, holder, version, versions
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_a_roll_back_remains_after_the_runs_are_deleted(project: Path) -> None:
     for seed in (1, 2):
         retrain(seed)
@@ -71,7 +72,6 @@ def test_a_deleted_experiment_refuses_new_runs_and_keeps_its_champion(project: P
     assert holder("champion") == 1
 
 
-@pytest.mark.slow
 def test_a_champion_whose_run_was_purged_is_reported_and_can_be_replaced(
     project: Path,
 ) -> None:

@@ -12,6 +12,8 @@ from flows.dvc_commands import dvc
 from flows.tracking.restore import restore
 from tests.flows.project import register, retrain
 
+pytestmark = pytest.mark.slow
+
 PREFERENCES = [paths.preferences(k) for k in (1, 2)]
 STATE = [Path("params.yaml"), Path("dvc.lock"), *PREFERENCES]
 A, B = 2, 4  # versions of the last routers
@@ -66,7 +68,6 @@ def test_the_preferences_of_a_version_are_restored_byte_for_byte(runs: Runs) -> 
     assert present() == b
 
 
-@pytest.mark.slow
 def test_the_printed_command_undoes_the_restore(
     runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,7 +82,6 @@ def test_the_printed_command_undoes_the_restore(
     assert present() == before
 
 
-@pytest.mark.slow
 def test_a_version_missing_in_the_cache_comes_from_the_remote(
     project: Path, tmp_path: Path
 ) -> None:
@@ -94,7 +94,6 @@ def test_a_version_missing_in_the_cache_comes_from_the_remote(
     assert present() == a
 
 
-@pytest.mark.slow
 def test_a_version_whose_data_are_lost_leaves_everything_unchanged(runs: Runs) -> None:
     _, b = runs
     lost = {runs[0][file] for file in PREFERENCES}

@@ -15,6 +15,8 @@ from flows.tracking import contents
 from flows.tracking.restore import restore
 from tests.flows.tracking.test_restore import run
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS, MORE = Path("data/own/questions.jsonl"), Path("data/own/more.jsonl")
 A, B = 2, 4  # versions of the last routers
 
@@ -59,7 +61,6 @@ def twice(ran: tuple[Path, Runs], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return ran[1]
 
 
-@pytest.mark.slow
 def test_questions_come_back_byte_for_byte_and_the_printed_command_undoes_it(
     twice: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,7 +80,6 @@ def test_questions_come_back_byte_for_byte_and_the_printed_command_undoes_it(
     assert undo.startswith("rm data/own/more.jsonl.dvc && cp -r ")
 
 
-@pytest.mark.slow
 def test_a_version_of_before_leaves_the_questions_as_they_are(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +108,6 @@ def test_questions_that_are_lost_or_changed_by_hand_leave_everything_unchanged(t
     assert own() == before
 
 
-@pytest.mark.slow
 def test_another_machine_pulls_the_questions(twice: Runs, tmp_path: Path) -> None:
     dvc("remote", "add", "--default", "backup", str(tmp_path / "remote"))
     dvc("push")
