@@ -24,8 +24,9 @@ RuleOption = Annotated[
     str | None,
     typer.Option(
         help="When the LLM is called; replaces the router's own rule: score τ | risk ρ | "
-        "every γ, each with an optional audit β. "
-        'For example "risk 0.8 audit 0.1".'
+        "every γ, each with an optional audit β, by SCORER, from lookup or both, cap K. "
+        'For example "risk 0.8 audit 0.25 by narrow". Without a router, the SLM\'s largest '
+        "probability scores by default."
     ),
 ]
 

@@ -32,9 +32,10 @@ DESCRIPTIONS = {
     "probe": """
     Let each model answer a few questions, before the long stages. Run it after `prepare`.
 
-    Prints the accuracy of LLM and base SLM, some answers with what the grader read in them, a rough
-    forecast of the later stages, and how labels will be decided. Stops the run if the LLM is
-    certainly below evaluate.llm_floor, and says what to change.
+    Prints the accuracy of LLM and base SLM, some answers with what the grader read in them, what
+    the LLM's own text costs without training, a rough forecast of the later stages, and what would
+    save most. Stops the run if the LLM is certainly below evaluate.llm_floor, and says what to
+    change. With --minutes, also prints what `citer run --minutes` would reduce.
     """,
     "references": """
     Write the references to learn from: given ones, or the LLM's own answers.
@@ -47,7 +48,8 @@ DESCRIPTIONS = {
     Compute the SLM's next token and hidden state at every position of each reference.
     """,
     "router0": """
-    Write router 0, which always accepts the SLM's token, and train the heads that need no labels.
+    Write router 0, which always accepts the SLM's token, and train the heads that need no
+    preferences.
     """,
     "rivals": """
     Answer by each model alone, and by the candidates that are the same for each iteration.
@@ -56,7 +58,7 @@ DESCRIPTIONS = {
     unless answers are compared with the LLM's (evaluate.against).
     """,
     "label": "Label every token. A contested one is decided by rollouts or as label.method says.",
-    "train": "Train and calibrate the head `stand` of router K.",
+    "train": "Train and calibrate the heads `stand`, `narrow` and `logistic` of router K.",
     "evaluate": "Answer the held-out, validation and test questions by every rule of router K.",
     "choose": """
     Choose a rule on validation by evaluate.epsilon and evaluate.delta. Nothing is decoded.
