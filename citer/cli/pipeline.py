@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from citer.cli.extra import need_pipeline
-from citer.cli.stages import Minutes
+from citer.cli.stages import Minutes, module_of
 from citer.config.params import load_params
 from citer.errors import InputError
 
@@ -36,9 +36,7 @@ def run(minutes: Minutes = None) -> None:
 
     check_writable()
     if minutes:
-        from citer.stages.budget import plan_of
-
-        plan_of(params, minutes)  # an impossible one ends the command here, too
+        module_of("budget").plan_of(params, minutes)  # an impossible one ends the command here, too
         os.environ[MINUTES] = str(minutes)
     # Prefect's temporary server would outlive a killed run.
     raise SystemExit(run_command(sys.executable, "-m", "flows"))

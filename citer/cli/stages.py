@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -70,12 +71,17 @@ DESCRIPTIONS = {
 }
 
 
+def module_of(stage: str) -> ModuleType:
+    """Import a module of `citer.stages` by name: its packages may belong to an extra."""
+    return import_module(f"citer.stages.{stage}")
+
+
 def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
     if name not in LIGHT:
         need_pipeline(f"citer {name}")
     params = params or load_params()  # bad parameters end the command before the slow imports
     gc.disable()  # collection would take a fifth of the start, and modules are never freed
-    stage = import_module(f"citer.stages.{name}")
+    stage = module_of(name)
     gc.freeze()
     gc.enable()
     from citer.stages.origin import rows_named
@@ -93,9 +99,8 @@ def _command(name: str, description: str) -> Callable[..., None]:
     def within(minutes: Minutes = None) -> None:
         _run_stage(name)
         if minutes:
-            from citer.stages.budget import plan_of
-
-            typer.echo("\n".join(["a plan:", *plan_of(load_params(), minutes).lines()]))
+            found = module_of("budget").plan_of(load_params(), minutes)
+            typer.echo("\n".join(["a plan:", *found.lines()]))
 
     def one(iteration: Iteration) -> None:
         params = load_params()

@@ -56,6 +56,7 @@ def test_there_is_no_section_module_or_command_without_a_stage() -> None:
     modules = {file.stem for file in STAGE_FOLDER.glob("*.py")} - {
         "__init__",
         "asked",
+        "budget",
         "folders",
         "lessons",
         "origin",
