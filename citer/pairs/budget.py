@@ -109,6 +109,8 @@ def _changes(work: Workload, params: Params) -> Iterator[Changes]:
     for name, coarse in COARSE.items():
         if len(getattr(evaluate, name)) > len(coarse):
             yield {f"evaluate.{name}": coarse}
+    if named := [name for name in evaluate.candidates if name != "any"]:
+        yield {"evaluate.candidates": named}
     yield {"references.most": _most(work, params, **judged, preference=200, sft=1000)}
     yield {"references.most": _most(work, params, **judged, preference=100, sft=300)}
 

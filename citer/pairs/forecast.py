@@ -1,6 +1,6 @@
 """A rough forecast of how long the later stages take, from the pace of each model alone."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +10,6 @@ from citer.evaluation.scorers import INPUTS, SCORERS
 
 # Guesses. They depend on the pair, and no model has been trained yet.
 CONTESTED = 0.1  # share of the reference tokens that `label` decides by two rollouts
-CERTAINTIES = 2  # scorers without a head
 TESTED = 0.2  # share of the rules that are worth a test
 AUDITED = 0.3  # share of the LLM's time that an answer of audited routing takes
 SHARED = 0.1  # share of the work that is left, since rules share the tokens before they differ
@@ -45,7 +44,7 @@ class Workload:
         """Return the minutes of the long stages, over all iterations."""
         kept = {name: params.references.kept(name, n) for name, n in self.questions.items()}
         preference, test = kept["preference"], kept["test"]
-        judged, rules = kept["validation"] + test, _rules(params.evaluate)
+        judged = kept["validation"] + test
         share = {name: kept[name] / max(1, n) for name, n in self.questions.items()}
         written = sum(share[name] * n for name, n in self.written.items())
         held_out = min(params.train.holdout * preference, MOST_HELD_OUT)
@@ -53,8 +52,8 @@ class Workload:
         bounds = {*params.evaluate.bounds}
         alone = judged + preference * ("query" in bounds)
         routed = SHARED * self._routed(AUDITED)
-        candidates = (TESTED * judged + held_out) * rules * routed
-        fixed, new = CERTAINTIES + len(SCORERS) - len(INPUTS), len(INPUTS)
+        a_rule = (TESTED * judged + held_out) * routed
+        fixed, new = _rules(params.evaluate)
         by_rollout = 0 if params.label.method == "suffix" else share["preference"] * self.graded
         labels = self._rolled_out(by_rollout) + self._read(preference - by_rollout)
         seconds = {
@@ -63,9 +62,9 @@ class Workload:
             "finetune": LEARNING * learnt * (self.prompt + self.answer) * self.slm.prompt,
             "rivals": alone * (self._routed(0) + self._alone(self.llm))
             + len(bounds - {"query"}) * len(params.evaluate.fractions) * test * routed
-            + fixed * candidates,
+            + fixed * a_rule,
             "label": len(params.iterations) * labels,
-            "evaluate": len(params.iterations) * new * candidates,
+            "evaluate": len(params.iterations) * new * a_rule,
         }
         return {stage: total / 60 for stage, total in seconds.items()}
 
@@ -86,10 +85,16 @@ class Workload:
         return self._alone(self.slm) + share * self._alone(self.llm)
 
 
-def _rules(evaluate: EvaluateParams) -> int:
-    """Return how many rules each scorer gets."""
-    audits = len({*evaluate.audits, 1.0})
-    return len(evaluate.fractions) * (audits + 1) + len(evaluate.risks) * audits
+def _rules(evaluate: EvaluateParams) -> tuple[int, int]:
+    """Count the rules of all iterations together, and those of the heads of one iteration."""
+    from citer.evaluation.candidates import UNTRAINED, candidates  # loads torch
+
+    def count(names: Iterable[str]) -> int:
+        scorers = dict.fromkeys(names, UNTRAINED[""])
+        lines = candidates(scorers, dict.fromkeys(scorers, evaluate.fractions), evaluate)
+        return sum(len(line.rules) for line in lines)
+
+    return count({*UNTRAINED, *SCORERS} - INPUTS.keys()), count(INPUTS)
 
 
 def in_words(minutes: Mapping[str, float]) -> str:

@@ -45,6 +45,7 @@ def test_what_no_deployed_rule_needs_goes_first_and_enough_is_kept_to_certify() 
         "label.method",
         "evaluate.llm_fractions",
         "evaluate.risks",
+        "evaluate.candidates",
     ]
     most = {"test": 189, "preference": 100, "validation": 189, "sft": 300}
     assert least.changes["references.most"] == most

@@ -13,8 +13,10 @@ RULES = {
     "evaluate.llm_fractions": [0.0, 0.1, 1.0],  # one
     "evaluate.audits": [0.5],
     "evaluate.risks": [0.5, 0.9],
+    "evaluate.gammas": [1, 2, 3],
     "evaluate.bounds": ["random", "oracle"],
 }
+GAMMAS = 3
 EACH = 1 * 3 + 2 * 2  # one threshold without and with both audits, two risks with either
 
 
@@ -39,7 +41,8 @@ ASKED = TESTED * 60 + 15
 
 def test_rivals_answer_by_each_model_alone_and_by_the_candidates_of_all_iterations() -> None:
     """Candidates share much of their work. Three heads are trained anew."""
-    alone, fixed, none = 60 * 2.0, (2 + len(SCORERS) - 3) * EACH, {"evaluate.bounds": []}
+    alone, none = 60 * 2.0, {"evaluate.bounds": []}
+    fixed = (2 + len(SCORERS) - 3) * EACH + 2 * GAMMAS
     audited = fixed * ASKED * SHARED * AUDITED * 2.0
     assert minutes(FAST, SLOW, **none)["rivals"] == pytest.approx((alone + audited) / 60)
     drafted = fixed * ASKED * SHARED * 2.0
@@ -58,6 +61,14 @@ def test_each_iteration_has_its_own_labels_and_candidates() -> None:
     assert once["evaluate"] == pytest.approx(3 * EACH * ASKED * SHARED * 2.0 / 60)
     for stage in ("evaluate", "label"):
         assert twice[stage] == 2 * once[stage]
+
+
+def test_methods_that_are_no_candidates_cost_nothing() -> None:
+    """CITER asks for one threshold without an audit."""
+    citer = {"evaluate.candidates": ["citer"], "evaluate.bounds": []}
+    found = minutes(SLOW, FAST, **citer)
+    assert found["evaluate"] == pytest.approx(2 * ASKED * SHARED * 2.0 / 60)
+    assert found["rivals"] == pytest.approx(60 * 2.0 / 60)
 
 
 def test_suffix_reads_half_of_an_answer_twice_for_each_contested_token() -> None:
