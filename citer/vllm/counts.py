@@ -1,86 +1,150 @@
-"""What routing inside vLLM has done, in total and for each request.
+"""What routing inside vLLM has done: in total, and for each request that is logged.
 
-One `Counts` lives in the process that drafts: in vLLM's worker of tensor-parallel rank 0, as
-`runner.drafter.counts`. It is complete up to the last forward before vLLM sees that forward's
-tokens, so a finished request's entry is complete when its output arrives.
+One `Counts` lives in vLLM's worker. Nothing here waits for the device until somebody asks.
 """
 
-from collections import OrderedDict
-from dataclasses import dataclass, field
-from typing import Any
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from citer.decoding.answer import Visit
+import torch
+from torch import Tensor
+
+from citer.decoding.answer import Disagreement, Visit
+
+KEPT = 1024  # logged requests whose visits nobody has taken
 
 
-@dataclass(slots=True)
-class Total:
-    """Sums since the start, over all requests.
+class Step(NamedTuple):
+    """The N drafts that one forward of the LLM has judged.
 
-    llm_forwards: of the LLM, at the batch size that vLLM ran, prefills included
-    slm_forwards: of the SLM, at the batch size that was drafting
-    drafted: tokens of the SLM that the LLM judged
-    accepted: those of them that it kept
-    rejected: visits that rejected one; drafts after a rejected one are dropped, and not counted
-    audited: drafts that were compared with the LLM's choice (β above 0, greedy requests)
-    disagreed: those of them that were not its choice
+    row_N: the request's row in the batch
+    position_N: of the draft in the answer, the prompt's last token being at -1
+    draft_N, choice_N, odds_N: see `citer.vllm.accept.Judged`
+    kept_N: whether it stands
+    audited_N: whether it was compared with the LLM's choice, as all up to the first that falls
     """
 
-    llm_forwards: int = 0
-    slm_forwards: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    rejected: int = 0
-    audited: int = 0
-    disagreed: int = 0
+    row_N: Tensor
+    position_N: Tensor
+    draft_N: Tensor
+    choice_N: Tensor
+    odds_N: Tensor
+    kept_N: Tensor
+    audited_N: Tensor
 
 
-@dataclass
+class Row(NamedTuple):
+    """A draft of a `Step`, on the host."""
+
+    row: float
+    position: float
+    draft: float
+    choice: float
+    odds: float
+    kept: float
+    audited: float
+
+
+class _Copy(NamedTuple):
+    """A step on its way to the host."""
+
+    keys: Sequence[str]
+    columns_7N: Tensor
+    arrived: torch.cuda.Event | None
+
+
 class Counts:
-    """The total, and the visits of requests that nobody has taken yet, at most `most` of them.
+    """Totals by name, and visits of requests.
 
-    The requests visited longest ago are dropped first. So memory stays flat if nobody takes any.
-    `citer.serving.log.audited_positions` reads visits. The last one of a request may have judged
-    drafts after an EOS or a stop text, which vLLM cuts off: drop positions beyond the answer.
+    drafted: drafts that the LLM judged
+    accepted: those of them that stand
+    audited: those that were compared with the LLM's choice
+    disagreed: those of them that were not its choice
+    visits: forwards of the LLM that judged drafts
+    slm_steps: forwards of the SLM
     """
 
-    most: int
-    total: Total = field(default_factory=Total)
-    requests: OrderedDict[str, list[Visit]] = field(default_factory=OrderedDict)
+    NAMES = ("drafted", "accepted", "audited", "disagreed")
 
-    def add(self, request_id: str, visit: Visit) -> None:
-        """Record a visit of a request, by vLLM's internal id."""
-        visits = self.requests.setdefault(request_id, [])
-        self.requests.move_to_end(request_id)
-        pending_from = visits[-1].kept + 1 if visits else 0  # after the LLM's last token
-        self.total.drafted += visit.seen - pending_from
-        self.total.accepted += visit.kept - pending_from
-        self.total.rejected += visit.kept < visit.seen
-        self.total.audited += visit.audited
-        self.total.disagreed += len(visit.disagreements)
-        visits.append(visit)
-        while len(self.requests) > self.most:
-            self.requests.popitem(last=False)
+    def __init__(self, device: torch.device, *, visits: bool) -> None:
+        self._total_4 = torch.zeros(len(self.NAMES), dtype=torch.long, device=device)
+        self._coming: deque[_Copy] | None = deque() if visits else None
+        self._visits: OrderedDict[str, list[Visit]] = OrderedDict()
+        self.slm_steps = 0
+        self.visits = 0
 
+    @property
+    def total(self) -> dict[str, int]:
+        own = dict(zip(self.NAMES, self._total_4.tolist(), strict=True))
+        return own | {"visits": self.visits, "slm_steps": self.slm_steps}
 
-class CountingWorker:
-    """What vLLM's worker answers to questions of the API. vLLM adds these methods to its worker."""
+    def add(self, keys: Sequence[str], step: Step) -> None:
+        """Count a step. `keys`: the requests of the batch, by vLLM's internal ids."""
+        drafted_N = step.draft_N >= 0
+        disagreed_N = step.audited_N & (step.draft_N != step.choice_N)
+        counted = (drafted_N, step.kept_N, step.audited_N, disagreed_N)
+        self._total_4 += torch.stack([each_N.sum() for each_N in counted])
+        if self._coming is not None:
+            columns_7N = torch.stack([each_N.double() for each_N in step])
+            self._coming.append(_sent(keys, columns_7N))
+            self._take_arrived(wait=False)
 
-    model_runner: Any
-
-    def audits(self) -> dict[str, int]:
-        """Count the drafts that audits compared with the LLM's choice, by verdict."""
-        total = self.model_runner.drafter.counts.total
-        return {"agreed": total.audited - total.disagreed, "disagreed": total.disagreed}
-
-    def take_visits(self, request_id: str) -> list[Any]:
+    def take(self, request_id: str) -> list[Visit]:
         """Return the visits of a request, once. `request_id`: the API's, which vLLM extends."""
-        requests = self.model_runner.drafter.counts.requests
-        for key in requests:
+        self._take_arrived(wait=True)
+        for key in self._visits:
             if key.rpartition("-")[0] == request_id:
-                return plain(requests.pop(key))
+                return self._visits.pop(key)
         return []
 
+    def _take_arrived(self, *, wait: bool) -> None:
+        while self._coming:
+            first = self._coming[0]
+            if first.arrived and not wait and not first.arrived.query():
+                return
+            if first.arrived:
+                first.arrived.synchronize()
+            self._record(self._coming.popleft())
 
-def plain(visits: list[Visit]) -> list[Any]:
+    def _record(self, copy: _Copy) -> None:
+        rows = zip(*copy.columns_7N.tolist(), strict=True)
+        audited = (Row(*row) for row in rows if row[-1])
+        for row, drafts in groupby(audited, attrgetter("row")):
+            key = copy.keys[int(row)]
+            visits = self._visits.setdefault(key, [])
+            self._visits.move_to_end(key)
+            visits.extend(_visits([*drafts], visits))
+        while len(self._visits) > KEPT:
+            self._visits.popitem(last=False)
+
+
+def _visits(drafts: Sequence[Row], before: Sequence[Visit]) -> Iterator[Visit]:
+    """Yield the visit that judged these drafts. Steps without drafts before it make another one."""
+    first = int(drafts[0].position)
+    if first > (before[-1].kept + 1 if before else 0):
+        yield Visit(0, first - 1, first - 1)
+    found = tuple(
+        Disagreement(int(each.position), int(each.draft), int(each.choice), each.odds)
+        for each in drafts
+        if each.draft != each.choice
+    )
+    kept = first + int(sum(each.kept for each in drafts))
+    yield Visit(0, first + len(drafts), kept, len(drafts), found)
+
+
+def _sent(keys: Sequence[str], columns_7N: Tensor) -> _Copy:
+    if columns_7N.device.type != "cuda":
+        return _Copy(keys, columns_7N, None)
+    host_7N = torch.empty(columns_7N.shape, dtype=columns_7N.dtype, pin_memory=True)
+    host_7N.copy_(columns_7N, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+    return _Copy(keys, host_7N, arrived)
+
+
+def plain(visits: Sequence[Visit]) -> list[Any]:
     """Return visits as lists, which vLLM sends from its worker to the API."""
     return [[*visit[:4], [list(each) for each in visit.disagreements]] for visit in visits]

@@ -1,104 +1,126 @@
 """The plugin's settings, `citer` in vLLM's `--additional-config`, and what they name.
 
 --additional-config '{"citer": {"router": "models:/citer-router@champion"}}'
-extra_body={"citer": {"rule": "risk 0.8 audit 0.1"}}
+--additional-config '{"citer": {"rule": "audit 0.25"}}'
 
-The router and its SLM are checked against the LLM that vLLM serves: in the process that the user
-has started, before vLLM starts an engine (`prepare`), and where they are loaded.
+In the process that the user has started, all is checked before vLLM starts an engine (`prepare`).
 """
 
 import json
 import os
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 from pydantic import ValidationError, model_validator
 
-from citer.config.params import PairParams, RuleText
+from citer.data.prompts import make_prompts
 from citer.decoding.policy import head_name
 from citer.errors import InputError
-from citer.models.bundle import check_identity, folder_identity, read_bundle, read_card
+from citer.models.bundle import (
+    check_identity,
+    folder_identity,
+    read_bundle,
+    read_card,
+    stored_prompts,
+)
 from citer.models.folder import PairFolder
-from citer.models.pair import Pair, load_model, make_pair
 from citer.models.router import Router
-from citer.models.size import ModelSize
-from citer.progress import warn
-from citer.rule import Rule
+from citer.rule import LLM, Rule
 from citer.sections import LocalPath, Section, complaint
-from citer.serving.deployment import served_pair, stored_rule
-from citer.vllm import KEY, PROPOSER
+from citer.serving.deployment import stored_place, stored_rule
+from citer.serving.untrained import certain
+from citer.vllm import KEY
 from citer.vllm.registry import fetched
 
-CHECKED = "CITER_VLLM_CHECKED"  # environment of the API servers that this process starts
-SPECULATION = f'{{"method": "custom_class", "model": "{PROPOSER}", "num_speculative_tokens": 16}}'
-AnySection = TypeVar("AnySection", bound=Section)
+PINNED = "CITER_VLLM_ROUTERS"  # environment of the API servers that this process starts
+SPECULATION = '{"method": "draft_model", "model": SLM, "num_speculative_tokens": 16}'
+AUDIT = re.compile(r"^\s*audit\b")  # a rule without a visit: all drafts that vLLM asks for
 
 
 class Settings(Section):
-    """Where the router is, and what it does for requests that name no rule.
+    """What the plugin does for requests that name no rule.
 
     router: a folder, `models:/NAME@ALIAS` or `models:/NAME/VERSION`
-    slm: the SLM's folder, if the router's folder has none; by default the one its card names
     rule: default: the router's registered rule
     log: a folder for the answers of chat requests, as `prepare.traffic` reads them
     redact: `MODULE:FUNCTION` that changes or leaves out their rows
     """
 
-    router: LocalPath
-    slm: LocalPath | None = None
-    rule: RuleText | None = None
+    router: LocalPath | None = None
+    rule: str | None = None
     log: LocalPath | None = None
     redact: str | None = None
 
     @model_validator(mode="after")
-    def redacts_a_log(self) -> Self:
+    def fits(self) -> Self:
+        if not (self.router or self.rule):
+            raise ValueError("expected router or rule")
+        if self.log and not self.router:
+            raise ValueError("log: expected router, too, which names the tasks of its rows")
         if self.redact and not self.log:
             raise ValueError("redact: expected log, too")
         return self
 
 
-class Asked(Section):
-    """What one request asks for."""
-
-    rule: RuleText
-
-
-def parsed(section: type[AnySection], content: Any, place: str) -> AnySection:
-    """Check a section. Raises InputError that begins with `place`."""
-    try:
-        return section.model_validate(content)
-    except ValidationError as error:
-        raise InputError(f"{place}: {complaint(error)}") from None
-
-
 @dataclass(frozen=True)
 class Served:
-    """What requests may ask of a server, and its rule if they ask for none.
+    """What requests may ask of a server.
 
+    default: the rule of those that name none
     heads: the router's
     drafts: the most before a visit
+    scored: whether a small model drafts, so that a rule can ask for scores
     """
 
-    rule: Rule
+    default: str
     heads: Collection[str]
     drafts: int
+    scored: bool
 
     def asked(self, content: Any) -> Rule:
         """Return the rule of a request whose field `citer` has this content, or None.
 
-        Raises InputError for an unknown key, a rule that is not valid, one whose head the router
-        lacks, or one that needs another drafter or more drafts.
+        Raises InputError for another content, and as `parsed`.
         """
-        rule = self.rule if content is None else parsed(Asked, content, "citer").rule
+        if content is None:
+            return self.parsed(self.default)
+        if not isinstance(content, dict) or [*content] != ["rule"]:
+            raise InputError(f'citer: {content!r}: expected {{"rule": RULE}}')
+        return self.parsed(str(content["rule"]))
+
+    def safe(self, content: Any) -> Rule:
+        """Return what `asked` returns, or the LLM alone for a rule that is not valid."""
+        try:
+            return self.asked(content)
+        except InputError:
+            return LLM
+
+    @lru_cache(maxsize=1024)  # noqa: B019  a process has one server
+    def parsed(self, text: str) -> Rule:
+        """Parse a rule. `audit β` judges all drafts that vLLM asks for.
+
+        Without a router, a rule that names no scorer scores by the SLM's largest probability.
+        Raises InputError for a rule that is not valid, that needs a scorer which is not there,
+        another drafter, or more drafts.
+        """
+        try:
+            rule = Rule.parse(AUDIT.sub(f"every {self.drafts} audit", text))
+        except ValueError as error:
+            raise InputError(f"rule: {error}") from None
         if rule.draft != "slm":
             raise InputError(f"rule `{rule}`: expected no `from`, since vLLM has its own `ngram`")
         if rule.cap > self.drafts:
             most = f"expected at most num_speculative_tokens, {self.drafts}"
             raise InputError(f"rule `{rule}`: cap {rule.cap}, {most}")
-        if rule.asks_slm:
-            head_name(self.heads, rule)
+        if not self.scored and (rule.by or (rule.asks_slm and rule.visit != "every")):
+            expected = "expected `audit β` or `score 1`, since no small model drafts here"
+            raise InputError(f"rule `{rule}`: {expected}")
+        rule = rule if self.heads else certain(rule)
+        head_name(self.heads, rule)
         return rule
 
 
@@ -106,78 +128,80 @@ class Engine(NamedTuple):
     """What vLLM serves.
 
     changes: settings by which it is not the model in the folder `llm`
+    method, slm: how vLLM drafts, and the folder of its `draft_model`
     drafts: num_speculative_tokens
     """
 
     llm: str
     tokenizer: str
     dtype: str
-    device: str
     changes: tuple[str, ...]
+    method: str
+    slm: str | None
     drafts: int
 
 
 def engine_of(config: Any) -> Engine:
-    """Read a VllmConfig."""
-    model, changes = config.model_config, []
+    """Read a VllmConfig. Raises InputError if nothing drafts."""
+    model, changes, drafter = config.model_config, [], config.speculative_config
+    if not drafter:
+        expected = f"expected such as --speculative-config '{SPECULATION}'"
+        raise InputError(f"--additional-config has {KEY}, but nothing drafts: {expected}")
     if model.quantization and not getattr(model.hf_config, "quantization_config", None):
         changes.append(f"--quantization {model.quantization}")
     if config.lora_config:
         changes.append("--enable-lora")
-    dtype = str(model.dtype).removeprefix("torch.")
-    device = config.device_config.device_type
-    drafts = config.speculative_config.num_speculative_tokens if config.speculative_config else 0
-    return Engine(model.model, model.tokenizer, dtype, device, tuple(changes), drafts)
+    dtype, method = str(model.dtype).removeprefix("torch."), str(drafter.method)
+    slm = drafter.model if method == "draft_model" else None
+    drafts = drafter.num_speculative_tokens
+    return Engine(model.model, model.tokenizer, dtype, tuple(changes), method, slm, drafts)
 
 
 def read_settings(additional_config: dict[str, Any]) -> Settings:
     """Read the section `citer` of `--additional-config`. Raises InputError."""
-    if KEY not in additional_config:
-        expected = 'expected --additional-config \'{"citer": {"router": FOLDER}}\''
-        raise InputError(f"no settings of citer, {expected}")
-    return parsed(Settings, additional_config[KEY], f"--additional-config: {KEY}")
+    try:
+        return Settings.model_validate(additional_config[KEY])
+    except ValidationError as error:
+        raise InputError(f"--additional-config: {KEY}: {complaint(error)}") from None
 
 
-def read_served(settings: Settings, drafts: int) -> Served:
+def read_served(settings: Settings, engine: Engine) -> tuple[Served, Router]:
     """Read the router, and the rule of requests that have none. Raises InputError."""
-    folder = Path(settings.router)
-    router, _ = read_bundle(folder)
-    served = Served(settings.rule or stored_rule(folder), tuple(router.heads), drafts)
+    router = read_bundle(Path(settings.router))[0] if settings.router else Router({})
+    rule = settings.rule or _registered(Path(settings.router or ""))
+    served = Served(rule, tuple(router.heads), engine.drafts, scored=engine.slm is not None)
     served.asked(None)
-    return served
+    return served, router
 
 
-def check_pair(settings: Settings, engine: Engine) -> PairFolder:
-    """Return the SLM and the LLM, before a weight is loaded.
+def _registered(folder: Path) -> str:
+    """Return the rule of a router's version. Raises InputError if it was certified elsewhere."""
+    rule = stored_rule(folder)
+    if rule.asks_slm and not rule.exact and stored_place(folder).engine != "vllm":
+        expected = "expected one of `serve: {engine: vllm}`, or a `rule` in the settings of citer"
+        raise InputError(f"{folder}: `{rule}` was certified for another server, {expected}")
+    return str(rule)
 
-    Raises InputError if the router was made for another LLM, SLM, tokenizer, prompt format or
-    precision.
+
+def check_pair(router: Path, engine: Engine) -> None:
+    """Check a router against the models before a weight is loaded.
+
+    Raises InputError if it was made for another LLM, SLM, tokenizer, prompt format or precision.
     """
+    if engine.slm is None:
+        expected = f"expected --speculative-config '{SPECULATION}'"
+        raise InputError(f"{router}: scores an SLM, but {engine.method} drafts; {expected}")
     _check_engine(engine)
-    folder = Path(settings.router)
-    card = read_card(folder)
+    card = read_card(router)
     if card["dtype"] != engine.dtype:  # before the digests, which may take minutes
-        made = f"{folder} was made for {card['dtype']}"
+        made = f"{router} was made for {card['dtype']}"
         raise InputError(f"--dtype {engine.dtype}: {made}, expected --dtype {card['dtype']}")
     if card["slm"]["digest"].endswith("-int8"):
         expected = "expected one for its stored weights"
-        raise InputError(f"{folder}: made for an SLM with pair.slm_weights: int8, {expected}")
-    slm = Path(settings.slm or card["slm"]["id"])
-    folders = served_pair(folder, slm, Path(engine.llm))
-    check_identity(card, folder_identity(folders, engine.dtype), folder)
-    return folders
-
-
-def load(settings: Settings, engine: Engine) -> tuple[Pair, Router]:
-    """Load the SLM and the router; of the LLM, only its card. Raises InputError."""
-    folders, (router, _) = check_pair(settings, engine), read_bundle(Path(settings.router))
-    llm = folders.llm.path
-    params = PairParams.model_validate(
-        {"slm": str(folders.slm), "llm": str(llm), "device": engine.device, "dtype": engine.dtype}
-    )
-    slm = load_model("slm", folders.slm, params)
-    pair = make_pair(folders, slm, ModelSize.of(llm, engine.dtype).model)
-    return pair, router.to(slm.device)
+        raise InputError(f"{router}: made for an SLM with pair.slm_weights: int8, {expected}")
+    prompts = partial(make_prompts, stored_prompts(router))
+    pair = PairFolder(Path(engine.slm), Path(engine.llm), prompts)
+    check_identity(card, folder_identity(pair, engine.dtype), router)
 
 
 def _check_engine(engine: Engine) -> None:
@@ -191,31 +215,29 @@ def _check_engine(engine: Engine) -> None:
         raise InputError(f"{', '.join(engine.changes)}: {expected}")
 
 
-def prepare(
-    additional_config: dict[str, Any], engine: Engine, drafted_by: str | None
-) -> tuple[Served, Settings]:
-    """Check the settings against the engine.
+def prepare(config: Any) -> tuple[Served, Settings]:
+    """Check the settings of a VllmConfig, and its models.
 
-    Returns what requests may ask for, and the settings with absolute folders and the rule of
-    requests that name none. Further API servers, which this process starts, get the same router,
-    although its alias may have moved. Raises InputError.
+    Returns what requests may ask for, and the settings with absolute folders. Raises InputError.
     """
-    settings = read_settings(additional_config)
-    if drafted_by != PROPOSER:
-        found = f"--additional-config has {KEY}, but drafts come from {drafted_by}"
-        raise InputError(f"{found}: expected --speculative-config '{SPECULATION}'")
-    checked: dict[str, str] = json.loads(os.environ.get(CHECKED, "{}"))
-    known = checked.get(settings.router)
-    router = known or settings.router
-    if router.startswith("models:/"):
-        router = str(fetched(router))
-    folders = {"router": router, "slm": settings.slm, "log": settings.log}
-    absolute = {name: str(Path(path).absolute()) for name, path in folders.items() if path}
-    local = settings.model_copy(update=absolute)
-    served = read_served(local, engine.drafts)
-    if not settings.rule and not served.rule.exact and not served.rule.cap:
-        warn(f"rule `{served.rule}`: it has no cap, so its promise does not hold inside vLLM")
-    if not known:
-        check_pair(local, engine)
-    os.environ[CHECKED] = json.dumps({settings.router: local.router})
-    return served, local.model_copy(update={"rule": served.rule})
+    settings, engine = read_settings(config.additional_config), engine_of(config)
+    router = str(pinned(settings.router).absolute()) if settings.router else None
+    log = settings.log and str(Path(settings.log).absolute())
+    local = settings.model_copy(update={"router": router, "log": log})
+    served, _ = read_served(local, engine)
+    if router:
+        check_pair(Path(router), engine)
+    return served, local
+
+
+def pinned(uri: str) -> Path:
+    """Return a router's folder: the same one in all processes that this one starts.
+
+    An alias may move between the starts of two API servers. Raises InputError.
+    """
+    if not uri.startswith("models:/"):
+        return Path(uri)
+    known: dict[str, str] = json.loads(os.environ.get(PINNED, "{}"))
+    known[uri] = known.get(uri) or str(fetched(uri))
+    os.environ[PINNED] = json.dumps(known)
+    return Path(known[uri])

@@ -49,9 +49,9 @@ def texts(messages: Sequence[Any]) -> list[dict[str, str]] | None:
 def open_log(settings: Settings, llm: Path) -> "ChatLog | None":
     """Open the log that the settings ask for; its rows have the router's folder. Raises InputError.
 
-    The settings are those of `citer.vllm.start`.
+    The settings are those of `citer.vllm.loading.prepare`.
     """
-    if not settings.log:
+    if not (settings.log and settings.router):
         return None
     tasks, decode = stored_prompts(Path(settings.router)).tasks, ModelFolder(llm).tokenizer.decode
     traffic = Traffic(Path(settings.log), load_hook(settings.redact))

@@ -1,30 +1,40 @@
-"""vLLM's scheduler, which also counts the LLM's steps of each request. vLLM loads this module."""
+"""vLLM's schedulers, which give each request no more places for drafts than its rule can use."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from citer.vllm import KEY
+from citer.vllm.loading import engine_of, read_served, read_settings
+from citer.vllm.rules import most_pending
 
-class CountingScheduler(Scheduler):
-    """Every output has the counts of its request so far.
 
-    vLLM itself counts only the steps that verified a draft, and sends its counts with the last
-    output. But a stop text ends a request in the API's process, so no output is known to be the
-    last one.
-    """
+class _Limited(Scheduler if TYPE_CHECKING else object):  # type: ignore[misc]
+    """Shortens the places for drafts, in which vLLM would let the LLM read tokens for nothing."""
 
-    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        results = super().update_from_output(scheduler_output, model_runner_output)
-        drafts = scheduler_output.scheduled_spec_decode_tokens
-        for result in results.values():
-            for output in result.outputs:
-                self._count(output, drafted=bool(drafts.get(output.request_id)))
-        return results
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(vllm_config, *args, **kwargs)
+        settings = read_settings(vllm_config.additional_config)
+        self._served, _ = read_served(settings, engine_of(vllm_config))
 
-    def _count(self, output: Any, *, drafted: bool) -> None:
-        running = self.requests.get(output.request_id)
-        counts = output.spec_decode_metrics or (running and running.spec_decode_metrics)
-        if counts and output.new_token_ids:
-            if not drafted:
-                counts.observe(num_draft_tokens=0, num_accepted=0)
-            output.spec_decode_metrics = counts
+    def _shorten(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            if request := self.requests.get(key):
+                asked = (request.sampling_params.extra_args or {}).get(KEY)
+                most = most_pending(self._served.safe(asked))
+                if len(request.spec_token_ids) > most:
+                    request.spec_token_ids = request.spec_token_ids[:most]
+
+
+class RoutedScheduler(_Limited, Scheduler):
+    def update_draft_token_ids(self, draft_token_ids: Any) -> None:
+        super().update_draft_token_ids(draft_token_ids)
+        self._shorten(draft_token_ids.req_ids)
+
+
+class RoutedAsyncScheduler(_Limited, AsyncScheduler):
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        super()._update_after_schedule(scheduler_output)
+        self._shorten(scheduler_output.num_scheduled_tokens)

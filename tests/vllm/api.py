@@ -45,9 +45,9 @@ def documented_chat() -> str:
     return program
 
 
-def write_router(folder: Path, llm: str | None = None) -> Path:
+def write_router(folder: Path, slm: Path, llm: str | None = None) -> Path:
     """Write a router of random weights, whose scores differ. `llm`: digest of another LLM."""
-    folders = PairFolder(SLM, LLM)
+    folders = PairFolder(slm, LLM)
     card = folder_identity(folders, "float32")
     card["llm"]["digest"] = llm or card["llm"]["digest"]
     write_bundle(folder, random_router(folders.slm.config.hidden_size, slope=3.0), card)

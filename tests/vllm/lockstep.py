@@ -1,44 +1,59 @@
-"""vLLM's loop around the drafter, for greedy requests: batches whose rows come, move and go."""
+"""vLLM's loop around routing, for greedy requests: batches whose rows come, move and go.
+
+Both models read every text anew. As in vLLM, each request has a slot, and the LLM reads as many
+places for drafts as the scheduler gives it, also those after the end of a rule.
+"""
 
 from collections.abc import Mapping, Sequence
 from random import Random
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from citer.models.pair import Pair
+from citer.models.router import Router
 from citer.rule import Rule
-from citer.vllm.accept import Audit
-from citer.vllm.drafting import Drafter, Row
+from citer.vllm.drafting import Flag
+from citer.vllm.routing import Drafter, Routing, Rows
+from citer.vllm.rules import most_pending
 
 Prompts = Mapping[str, Sequence[int]]
+CPU = torch.device("cpu")
 
 
 class Lockstep:
-    """Answers prompts with at most `rows` of them in a step, each at a random place.
+    """Answers prompts with at most `slots` of them in a step, each at a random place.
 
     A request in flight is left out of a step with probability `pauses`, as if it were preempted.
     """
 
-    def __init__(self, pair: Pair, drafter: Drafter, rows: int, cap: int, pauses: float = 0.0):
-        self.pair, self.drafter = pair, drafter
-        self.rows, self.cap, self.pauses = rows, cap, pauses
+    def __init__(
+        self, pair: Pair, router: Router, slots: int, cap: int, pauses: float = 0.0
+    ) -> None:
+        eos_E = torch.tensor(pair.eos_ids)
+        drafter = Drafter(router, pair.vocabulary, eos_E, Flag(CPU))
+        self.pair, self.slots, self.cap, self.pauses = pair, slots, cap, pauses
+        self.routing = Routing(slots, cap, CPU, drafter, logged=True)
         self.forwards = 0
-        self.drafts: dict[str, list[int]] = {}
+        self._drafts: dict[str, list[int]] = {}
 
     def run(self, prompts: Prompts, rules: Mapping[str, Rule], limit: int) -> dict[str, list[int]]:
         random, waiting = Random(0), list(prompts)
         answers: dict[str, list[int]] = {key: [] for key in prompts}
-        self.drafts = {key: [] for key in prompts}
-        active: list[str] = []
-        while waiting or active:
-            while waiting and len(active) < self.rows:
-                active.append(waiting.pop(0))
-            batch = [key for key in active if random.random() >= self.pauses] or active[:1]
+        self._drafts = {key: [] for key in prompts}
+        places: dict[str, int] = {}
+        while waiting or places:
+            while waiting and len(places) < self.slots:
+                key = waiting.pop(0)
+                places[key] = min({*range(self.slots)} - {*places.values()})
+                self.routing.add(places[key], rules[key])
+            batch = [key for key in places if random.random() >= self.pauses] or [*places][:1]
             random.shuffle(batch)
-            self._visit(batch, prompts, rules, answers)
-            active = [key for key in active if not self._ended(answers[key], limit)]
-            self._draft([key for key in batch if key in active], prompts, rules, answers, limit)
+            self._visit(batch, places, prompts, answers)
+            places = {key: n for key, n in places.items() if not self._ended(answers[key], limit)}
+            left = [key for key in batch if key in places]
+            self._draft(left, [places[key] for key in left], prompts, rules, answers)
         return answers
 
     def _ended(self, answer: list[int], limit: int) -> bool:
@@ -49,49 +64,89 @@ class Lockstep:
     def _visit(
         self,
         batch: list[str],
+        places: Mapping[str, int],
         prompts: Prompts,
-        rules: Mapping[str, Rule],
         answers: dict[str, list[int]],
     ) -> None:
         """Judge the drafts of the batch; keep those that stand, and write the LLM's own token."""
         self.forwards += 1
-        all_logits = {key: self._logits([*prompts[key], *answers[key]], key) for key in batch}
-        logits_NV = torch.cat([all_logits[key][:-1] for key in batch])
-        draft_N = torch.tensor([token for key in batch for token in self.drafts[key]])
-        audit = Audit([rules[key].audit for key in batch])
-        counts = [len(self.drafts[key]) for key in batch]
-        audit.apply(logits_NV, draft_N.long(), counts, [0.0] * len(batch))
-        for key, judged_NV in zip(batch, logits_NV.split(counts), strict=True):
-            self._write(answers[key], self.drafts[key], judged_NV, all_logits[key][-1])
+        rows, slots, first_N = self._rows(batch, places, prompts, answers)
+        texts = ([*prompts[key], *answers[key], *self._drafts[key]] for key in batch)
+        counts = [len(self._drafts[key]) for key in batch]
+        logits_NV = torch.cat([self._llm(*each) for each in zip(texts, counts, strict=True)])
+        draft_N = rows.draft_N.masked_fill(self.routing.withdrawn(rows).roll(-1), -1)
+        judged_NV = self.routing.audit(logits_NV, rows, np.array(slots), torch.zeros(len(draft_N)))
+        written, lengths = [], [1 + count for count in counts]
+        for key, own_NV, drafts_N in zip(
+            batch, judged_NV.split(lengths), draft_N.split(lengths), strict=True
+        ):
+            kept = _accepted(own_NV.argmax(-1).tolist(), drafts_N.tolist())
+            answers[key] += kept
+            written.append(len(kept))
+        slot_R, written_R = torch.tensor(slots), torch.tensor(written)
+        self.routing.count(batch, rows, slot_R, written_R, first_N)
 
-    def _logits(self, ids: list[int], key: str) -> torch.Tensor:
-        drafts = self.drafts[key]
-        inputs = torch.tensor([[*ids, *drafts]])
-        hidden_TH = self.pair.local_llm.last_hidden(input_ids=inputs)[0, len(ids) - 1 :]
-        return self.pair.local_llm.logits(hidden_TH)[:, : self.pair.vocabulary.size]
+    def _rows(
+        self,
+        batch: list[str],
+        places: Mapping[str, int],
+        prompts: Prompts,
+        answers: Mapping[str, list[int]],
+    ) -> tuple[Rows, list[int], Tensor]:
+        lasts = {key: [*prompts[key], *answers[key]][-1] for key in batch}
+        rows = [
+            (places[key], local, token, len(answers[key]) + local)
+            for key in batch
+            for local, token in enumerate([lasts[key], *self._drafts[key]])
+        ]
+        slot_N, local_N, input_N, first_N = torch.tensor(rows).unbind(1)
+        return Rows(slot_N, local_N, input_N), [places[key] for key in batch], first_N
 
-    def _write(
-        self, answer: list[int], drafts: list[int], logits_NV: torch.Tensor, bonus_V: torch.Tensor
-    ) -> None:
-        for draft, token in zip(drafts, logits_NV.argmax(-1).tolist(), strict=True):
-            answer.append(token)
-            if token != draft:
-                return
-        answer.append(int(bonus_V.argmax()))
+    def _llm(self, ids: list[int], drafts: int) -> Tensor:
+        hidden_TH = self.pair.local_llm.last_hidden(input_ids=torch.tensor([ids]))[0]
+        logits_NV = self.pair.local_llm.logits(hidden_TH[-1 - drafts :])
+        return logits_NV[:, : self.pair.vocabulary.size]
 
     def _draft(
         self,
         batch: list[str],
+        slots: list[int],
         prompts: Prompts,
         rules: Mapping[str, Rule],
-        answers: dict[str, list[int]],
-        limit: int,
+        answers: Mapping[str, list[int]],
     ) -> None:
-        stops = set(self.pair.eos_ids)
-        rows = []
-        for key in batch:
-            ids = np.array([*prompts[key], *answers[key]], np.int32)
-            room = min(self.cap, limit - len(answers[key]) - 1)
-            rows.append(Row(key, ids, rules[key], room, stops))
-        for key, drafted in zip(batch, self.drafter.draft(rows), strict=True):
-            self.drafts[key] = drafted.ids
+        """Draft for all rows until nobody goes on; give each as many places as vLLM would."""
+        if not batch:
+            return
+        texts = [[*prompts[key], *answers[key]] for key in batch]
+        drafts: list[list[int]] = [[] for _ in batch]
+        drafter, slot_N = self.routing.drafter, torch.tensor(slots)
+        assert drafter
+        if self.routing.begin(np.array(slots), slot_N, self.cap):
+            goes_on = True
+            while goes_on:
+                hidden_NH = torch.stack([self._slm(ids) for ids in texts])
+                logits_NV = self.pair.slm.logits(hidden_NH)
+                token_N = self.pair.vocabulary.choices(logits_NV.clone()).argmax(-1)
+                goes_on = drafter.take(token_N, hidden_NH, logits_NV)
+                for ids, own, token in zip(texts, drafts, token_N.tolist(), strict=True):
+                    ids.append(token)
+                    own.append(token)
+            self.routing.end(slot_N)
+        for key, own in zip(batch, drafts, strict=True):
+            places = min(self.cap, most_pending(rules[key]))
+            self._drafts[key] = (own + [0] * self.cap)[:places]
+
+    def _slm(self, ids: list[int]) -> Tensor:
+        hidden_TH: Tensor = self.pair.slm.last_hidden(input_ids=torch.tensor([ids]))[0]
+        return hidden_TH[-1]
+
+
+def _accepted(choices: Sequence[int], drafts: Sequence[int]) -> list[int]:
+    """Return the drafts that are the sampler's own choices, and its token after them."""
+    written = []
+    for choice, draft in zip(choices, drafts, strict=True):
+        written.append(choice)
+        if choice != draft:
+            break
+    return written

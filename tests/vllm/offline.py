@@ -1,7 +1,11 @@
-"""Run jobs in a real vLLM, offline and in one process. Also the script that does it."""
+"""Run jobs in a real vLLM, offline and in one process. Also the script that does it.
+
+Model Runner V2 runs in Triton's interpreter: a step takes a second.
+"""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.vllm import widen
 from citer.config.params import load_params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
@@ -27,6 +32,7 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
+    "TRITON_INTERPRET": "1",  # before torch imports Triton
 }
 ENGINE = {
     "dtype": "float32",
@@ -35,6 +41,7 @@ ENGINE = {
     "block_size": 32,
     "enforce_eager": True,
     "disable_log_stats": False,
+    "gpu_memory_utilization": 0.05,
 }
 
 
@@ -62,13 +69,33 @@ def questions(count: int) -> list[Problem]:
     return [parse_row(row, "math", "reference") for row in rows]
 
 
+def wide_slm(folder: Path) -> Path:
+    """Write the embedded SLM with heads that are wide enough for vLLM on a CPU."""
+    target = folder / "slm"
+    if not target.exists():
+        shutil.copytree(SLM, target)
+        widen(SLM, target)
+    return target
+
+
+def draft_model(slm: Path) -> dict[str, Any]:
+    return {"method": "draft_model", "model": str(slm), "num_speculative_tokens": CAP}
+
+
 def run(
-    folder: Path, jobs: Mapping[str, Job], settings: dict[str, str] | None, **engine: Any
+    folder: Path,
+    jobs: Mapping[str, Job],
+    settings: dict[str, Any] | None = None,
+    speculation: dict[str, Any] | None = None,
+    **engine: Any,
 ) -> dict[str, Done]:
-    """Run the jobs in one engine, with routing if there are settings of citer."""
+    """Run the jobs in one engine, with these settings of citer and this speculation."""
     out = folder / "done.json"
-    spec = {"jobs": jobs, "settings": settings, "engine": ENGINE | engine, "out": str(out)}
+    own = {"additional_config": {"citer": settings}} if settings else {}
+    own |= {"speculative_config": speculation} if speculation else {}
+    spec = {"jobs": jobs, "engine": ENGINE | own | engine, "out": str(out)}
     ended = start(spec)
+    Path("/tmp/vllm.err").write_text(ended.stderr)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return {name: Done(*done) for name, done in json.loads(out.read_text()).items()}
 
@@ -88,16 +115,10 @@ def start(spec: dict[str, Any]) -> subprocess.CompletedProcess[str]:
 def _main() -> None:
     import vllm
 
+    import benchmarks.interpreter  # noqa: F401  first
+
     spec = json.load(sys.stdin)
-    routing = {
-        "speculative_config": {
-            "method": "custom_class",
-            "model": "citer.vllm.RoutedProposer",
-            "num_speculative_tokens": CAP,
-        },
-        "additional_config": {"citer": spec["settings"]},
-    }
-    engine = vllm.LLM(str(LLM), **spec["engine"], **(routing if spec["settings"] else {}))
+    engine = vllm.LLM(str(LLM), **spec["engine"])
     done = {name: _done(engine, Job(*job)) for name, job in spec["jobs"].items()}
     Path(spec["out"]).write_text(json.dumps(done))
 
@@ -138,10 +159,8 @@ def _logprobs(choice: Any) -> list[float]:
 
 
 def _counts(engine: Any) -> dict[str, int]:
-    runner = engine.llm_engine.model_executor.driver_worker.worker.model_runner
-    counts = getattr(getattr(runner, "drafter", None), "counts", None)
-    names = counts.total.__slots__ if counts else ()
-    return {name: getattr(counts.total, name) for name in names}
+    worker = engine.llm_engine.model_executor.driver_worker.worker
+    return worker.citer_total() if hasattr(worker, "citer_total") else {}
 
 
 def _preemptions(engine: Any) -> int:

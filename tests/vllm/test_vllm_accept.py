@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from citer.vllm.accept import Audit, JudgedRow, accept, judge, raise_drafts
+from citer.vllm.accept import judge, raise_drafts, stand
 
+GREEDY = torch.tensor([True, True])
 LOGITS = torch.tensor([[2.0, 1.0, 0.0, -torch.inf], [0.5, 0.5, 0.4, 0.3]])
 
 
@@ -60,7 +61,7 @@ def test_sampling_stays_within_1_minus_beta_of_the_llm(beta: float) -> None:
 def test_a_sampled_draft_that_top_p_drops_never_stands() -> None:
     judged = judge(LOGITS[:1], torch.tensor([3]))
     for beta in (0.0, 0.5, 1.0):
-        assert accept(judged, torch.tensor([beta]), torch.tensor([False])) == 0
+        assert stand(LOGITS[:1], judged, torch.tensor([beta]), torch.tensor([False])) == 0
     assert torch.equal(raised(LOGITS[:1], 3, 0.0, greedy=False), LOGITS[:1])
 
 
@@ -70,24 +71,8 @@ def test_a_sampled_draft_whose_probability_rounds_to_0_stands_at_beta_0() -> Non
     assert raised(logits_NV, 1, beta=0.1, greedy=False).softmax(1)[0, 1] == 0
 
 
-def test_each_row_of_the_batch_has_its_own_beta_and_temperature() -> None:
-    logits_NV = LOGITS[[0, 0, 0, 0]].clone()
-    audit = Audit([0.0, 0.5, 1.0, 0.0])
-    drafts_N = torch.tensor([2, 1, 1, 0])
-    audit.apply(logits_NV, drafts_N, [1, 2, 0, 1], [0.0, 0.0, 0.0, 0.7])
-    assert logits_NV.argmax(1).tolist() == [2, 0, 0, 0]
-    first, second, third, fourth = audit.rows()
-    assert first.drafts == [2]
-    assert second == JudgedRow([1, 1], [0, 0], pytest.approx([0.368] * 2, abs=1e-3))
-    assert third == JudgedRow([], [], [])
-    assert fourth.odds == [1.0]
-
-
-def test_a_draft_that_vllm_has_withdrawn_never_stands_and_is_not_counted() -> None:
-    logits_NV = LOGITS[[0, 0, 0]].clone()
-    audit = Audit([0.0])
-    audit.apply(logits_NV, torch.tensor([1, -1, -1]), [3], [0.0])
-    assert logits_NV.argmax(1).tolist() == [1, 0, 0]
-    assert torch.equal(logits_NV[1:], LOGITS[[0, 0]])
-    [row] = audit.rows()
-    assert row.drafts == [1]
+def test_a_draft_that_vllm_has_withdrawn_never_stands() -> None:
+    logits_NV = LOGITS[[0, 0]].clone()
+    raise_drafts(logits_NV, judge(logits_NV, torch.tensor([1, -1])), torch.zeros(2), GREEDY)
+    assert logits_NV.argmax(1).tolist() == [1, 0]
+    assert torch.equal(logits_NV[1], LOGITS[0])

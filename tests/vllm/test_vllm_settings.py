@@ -5,46 +5,70 @@ from typing import Any
 import pytest
 
 from citer.errors import InputError
-from citer.rule import Rule
-from citer.vllm.loading import Served, Settings, parsed
+from citer.rule import LLM, Rule
+from citer.vllm.loading import Served, read_settings
 
-OWN = Rule.parse("risk 0.9 audit 0.1")
+SERVED = Served("risk 0.9 audit 0.1", ("stand",), 16, scored=True)
+UNTRAINED = Served("risk 0.7 audit 1", (), 16, scored=True)
+OTHERS = Served("audit 0.25", (), 5, scored=False)  # such as ngram
 
 
 def test_a_request_gets_its_own_rule_or_the_servers() -> None:
-    served = Served(OWN, ("stand",), 16)
-    assert served.asked(None) == OWN
-    assert served.asked({"rule": "score 0.5"}) == Rule("score", 0.5)
-    assert served.asked({"rule": "score 0.5 cap 16"}) == Rule("score", 0.5, cap=16)
+    assert SERVED.asked(None) == Rule.parse("risk 0.9 audit 0.1")
+    assert SERVED.asked({"rule": "score 0.5"}) == Rule("score", 0.5)
+    assert SERVED.asked({"rule": "score 0.5 cap 16"}) == Rule("score", 0.5, cap=16)
+
+
+def test_an_audit_alone_judges_all_drafts_that_vllm_asks_for() -> None:
+    assert OTHERS.asked(None) == Rule("every", 5, 0.25)
+    assert OTHERS.asked({"rule": " audit 1"}) == Rule("every", 5, 1.0)
+    assert SERVED.asked({"rule": "audit 0.5 cap 4"}) == Rule("every", 16, 0.5, cap=4)
+    assert OTHERS.asked({"rule": "score 1"}) == LLM
+
+
+def test_without_a_router_the_slms_certainty_scores() -> None:
+    assert UNTRAINED.asked(None) == Rule("risk", 0.7, 1.0, "probability")
+    assert UNTRAINED.asked({"rule": "score 0.5 by entropy"}).by == "entropy"
 
 
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
-        ({"rule": "risk 2"}, "citer: rule: 'risk 2': expected `score τ`"),
-        ({"rule": None}, "citer: rule: None: expected `score τ`"),
-        ({"rle": "risk 0.5"}, "citer: top level: unknown key 'rle'; expected rule"),
-        ({}, "citer: rule: missing"),
-        ([], "citer: top level: []: expected a section of keys"),
+        ({"rule": "risk 2"}, "rule: 'risk 2': expected `score τ`"),
+        ({"rule": "audit 2"}, "rule: 'every 16 audit 2': expected `score τ`"),
+        ({"rule": None}, "rule: 'None': expected `score τ`"),
+        ({"rle": "risk 0.5"}, "citer: {'rle': 'risk 0.5'}: expected {\"rule\": RULE}"),
+        ({}, "citer: {}: expected"),
+        ([], "citer: []: expected"),
         ({"rule": "risk 0.5 audit 1"}, "no scorer `agree`; expected one of stand, entropy"),
         ({"rule": "risk 0.5 cap 17"}, "cap 17, expected at most num_speculative_tokens, 16"),
-        (
-            {"rule": "every 8 audit 1 from lookup"},
-            "rule `every 8 audit 1.0 from lookup`: expected no `from`, since vLLM has its own",
-        ),
-        ({"rule": "risk 0.5 top 2"}, "`top` was removed; expected `audit β` in its place"),
+        ({"rule": "every 8 audit 1 from lookup"}, "expected no `from`, since vLLM has its own"),
     ],
 )
 def test_a_request_that_cannot_be_served_is_refused(asked: Any, complaint: str) -> None:
     with pytest.raises(InputError) as refused:
-        Served(OWN, ("stand",), 16).asked(asked)
+        SERVED.asked(asked)
     assert complaint in str(refused.value)
+    assert SERVED.safe(asked) == LLM
 
 
-def test_the_llm_alone_needs_no_head() -> None:
-    assert not Served(OWN, (), 16).asked({"rule": "score 1 audit 1"}).asks_slm
+@pytest.mark.parametrize("rule", ["risk 0.5 audit 1", "score 0.5", "every 2 audit 1 by entropy"])
+def test_a_rule_cannot_ask_for_scores_where_no_small_model_drafts(rule: str) -> None:
+    with pytest.raises(InputError, match="since no small model drafts here"):
+        OTHERS.asked({"rule": rule})
 
 
-def test_a_setting_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^here: top level: unknown key 'ruler'"):
-        parsed(Settings, {"router": "r", "ruler": "risk 0.5"}, "here")
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"router": "r", "ruler": "risk 0.5"}, "unknown key 'ruler'"),
+        ({}, "expected router or rule"),
+        ({"rule": "audit 1", "log": "l"}, "log: expected router, too"),
+        ({"router": "r", "redact": "m:f"}, "redact: expected log, too"),
+        ("audit 1", "expected a section of keys"),
+    ],
+)
+def test_bad_settings_are_refused(settings: Any, complaint: str) -> None:
+    with pytest.raises(InputError, match=r"^--additional-config: citer: ") as refused:
+        read_settings({"citer": settings})
+    assert complaint in str(refused.value)

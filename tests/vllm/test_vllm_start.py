@@ -1,6 +1,8 @@
 """What is checked before vLLM starts an engine; without vLLM."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,12 +10,10 @@ import pytest
 from citer.errors import InputError
 from citer.models.bundle import folder_identity, write_bundle
 from citer.models.folder import ModelFolder, PairFolder
+from citer.rule import Rule
 from citer.vllm import loading
-from citer.vllm.loading import Engine
 from tests.heads import random_router
 from tests.tiny import TinyPair, make_tiny_pair
-
-OURS = "citer.vllm.RoutedProposer"
 
 
 @pytest.fixture(scope="module")
@@ -25,84 +25,111 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyPair:
 def settings(tiny: TinyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Settings for the tiny pair; the router's folder is given relative to the current one."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(loading.CHECKED, "{}")  # so that it is restored afterwards
-    folders = PairFolder(*tiny)
+    monkeypatch.setenv(loading.PINNED, "{}")  # so that it is restored afterwards
+    write_router(PairFolder(*tiny))
+    return {"router": "router", "rule": "risk 0.9 audit 0.1"}
+
+
+def write_router(folders: PairFolder, **card: Any) -> None:
     router = random_router(folders.slm.config.hidden_size)
-    write_bundle(tmp_path / "router", router, folder_identity(folders, "float32"))
-    return {"router": "router", "slm": str(tiny.slm), "rule": "risk 0.9 audit 0.1"}
+    write_bundle(Path("router"), router, folder_identity(folders, "float32") | card)
 
 
-def engine(tiny: TinyPair, dtype: str = "float32") -> Engine:
-    return Engine(str(tiny.llm), str(tiny.llm), dtype, "cpu", (), 16)
+def config(tiny: TinyPair, settings: Any, **changes: Any) -> Any:
+    """Return the parts of a VllmConfig that are read."""
+    drafts = {"method": "draft_model", "model": str(tiny.slm), "num_speculative_tokens": 16}
+    model = SimpleNamespace(
+        model=str(tiny.llm), tokenizer=str(tiny.llm), dtype="torch.float32", quantization=None
+    )
+    own = {
+        "additional_config": {"citer": settings},
+        "model_config": model,
+        "speculative_config": SimpleNamespace(**drafts),
+        "lora_config": None,
+    }
+    return SimpleNamespace(**own | changes)
 
 
-def test_the_engine_gets_absolute_folders_and_a_rule(
+def refusal(tiny: TinyPair, settings: Any, **changes: Any) -> str:
+    with pytest.raises(InputError) as refused:
+        loading.prepare(config(tiny, settings, **changes))
+    return str(refused.value)
+
+
+def test_the_engine_gets_absolute_folders(
     settings: dict[str, Any], tiny: TinyPair, tmp_path: Path
 ) -> None:
-    served, local = loading.prepare({"citer": settings}, engine(tiny), OURS)
-    assert local.model_dump(mode="json", exclude_none=True) == {
-        **settings,
-        "router": str(tmp_path / "router"),
-    }
-    assert str(served.rule) == settings["rule"]
+    served, local = loading.prepare(config(tiny, settings))
+    absolute = {**settings, "router": str(tmp_path / "router")}
+    assert local.model_dump(mode="json", exclude_none=True) == absolute
+    assert served.asked(None) == Rule.parse(settings["rule"])
     assert set(served.heads) == {"stand", "agree"}
 
 
 def test_a_router_of_another_pair_is_refused(settings: dict[str, Any], tiny: TinyPair) -> None:
-    other = Engine(str(tiny.slm), str(tiny.slm), "float32", "cpu", (), 16)
-    with pytest.raises(InputError, match="expected two models"):
-        loading.prepare({"citer": settings}, other, OURS)
+    model = config(tiny, settings).model_config
+    model.model = model.tokenizer = str(tiny.slm)
+    assert "expected two models" in refusal(tiny, settings, model_config=model)
 
 
 def test_a_router_of_an_slm_in_8_bits_is_refused(settings: dict[str, Any], tiny: TinyPair) -> None:
-    folders = PairFolder(ModelFolder(tiny.slm, weights="int8"), tiny.llm)
-    router = random_router(folders.slm.config.hidden_size)
-    write_bundle(Path("router"), router, folder_identity(folders, "float32"))
-    refusal = r"router: made for an SLM with pair.slm_weights: int8, expected one for its stored"
-    with pytest.raises(InputError, match=refusal):
-        loading.prepare({"citer": settings}, engine(tiny), OURS)
+    write_router(PairFolder(ModelFolder(tiny.slm, weights="int8"), tiny.llm))
+    expected = "router: made for an SLM with pair.slm_weights: int8, expected one for its stored"
+    assert expected in refusal(tiny, settings)
 
 
-def test_another_dtype_is_refused_before_a_weight_is_read(
-    settings: dict[str, Any], tiny: TinyPair, monkeypatch: pytest.MonkeyPatch
+def test_what_is_not_the_llm_of_the_router_is_refused(
+    settings: dict[str, Any], tiny: TinyPair
 ) -> None:
-    monkeypatch.setattr(loading, "folder_identity", None)
-    refusal = r"^--dtype bfloat16: .*router was made for float32, expected --dtype float32$"
-    with pytest.raises(InputError, match=refusal):
-        loading.prepare({"citer": settings}, engine(tiny, "bfloat16"), OURS)
+    for name, value, complaint in (
+        ("dtype", "torch.bfloat16", "--dtype bfloat16: "),
+        ("tokenizer", "other", "--tokenizer other: expected the LLM's own"),
+        ("model", "org/name", "model org/name: expected a folder"),
+    ):
+        model = config(tiny, settings).model_config
+        setattr(model, name, value)
+        assert complaint in refusal(tiny, settings, model_config=model)
+    assert "--enable-lora: expected none" in refusal(tiny, settings, lora_config="some")
 
 
-@pytest.mark.parametrize("name", ["router.json", "router.safetensors"])
-def test_a_damaged_router_is_refused(
-    settings: dict[str, Any], tiny: TinyPair, tmp_path: Path, name: str
+def test_a_router_needs_the_slm_as_draft_model(settings: dict[str, Any], tiny: TinyPair) -> None:
+    assert "but nothing drafts" in refusal(tiny, settings, speculative_config=None)
+    ngram = SimpleNamespace(method="ngram", model=None, num_speculative_tokens=4)
+    own = settings | {"rule": "audit 0.5"}
+    assert "scores an SLM, but ngram drafts" in refusal(tiny, own, speculative_config=ngram)
+
+
+def test_any_speculator_takes_an_audit_without_a_router(tiny: TinyPair) -> None:
+    ngram = SimpleNamespace(method="ngram", model=None, num_speculative_tokens=4)
+    given = config(tiny, {"rule": "audit 0.5"}, speculative_config=ngram)
+    served, _ = loading.prepare(given)
+    assert served.asked(None) == Rule("every", 4, 0.5)
+
+
+def test_a_rule_that_was_certified_for_another_server_must_be_named(
+    settings: dict[str, Any], tiny: TinyPair
 ) -> None:
-    path = tmp_path / "router" / name
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(InputError, match=name):
-        loading.prepare({"citer": settings}, engine(tiny), OURS)
+    def stored(rule: str, engine: str) -> None:
+        card = {"threshold": {"rule": vars(Rule.parse(rule))}, "serve": {"engine": engine}}
+        write_router(PairFolder(*tiny), **card)
 
-
-def test_a_router_without_a_rule_is_refused(settings: dict[str, Any], tiny: TinyPair) -> None:
-    with pytest.raises(InputError, match=r"no rule in router\.json"):
-        loading.prepare({"citer": settings | {"rule": None}}, engine(tiny), OURS)
-
-
-@pytest.mark.parametrize("drafter", [None, "ngram"])
-def test_another_drafter_is_refused(
-    settings: dict[str, Any], tiny: TinyPair, drafter: str | None
-) -> None:
-    with pytest.raises(InputError, match=f"drafts come from {drafter}: expected .*{OURS}"):
-        loading.prepare({"citer": settings}, engine(tiny), drafter)
+    own = {"router": settings["router"]}
+    stored("risk 0.9 audit 0.1", "citer")
+    assert "was certified for another server, expected one of `serve: {eng" in refusal(tiny, own)
+    loading.prepare(config(tiny, settings))
+    stored("risk 0.9 audit 1", "citer")  # the LLM's own text, wherever it serves
+    loading.prepare(config(tiny, own))
+    stored("risk 0.9 audit 0.1 cap 8", "vllm")
+    loading.prepare(config(tiny, own))
 
 
 def test_a_further_api_server_gets_the_same_router(
     settings: dict[str, Any], tiny: TinyPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The alias has moved meanwhile, and nothing is checked twice."""
-    versions = [str(Path("router").absolute()), "moved"]
+    """The alias has moved meanwhile."""
+    versions = [Path("router").absolute(), "moved"]
     monkeypatch.setattr(loading, "fetched", lambda _: versions.pop(0))
-    registered = settings | {"router": "models:/r@champion"}
-    first = loading.prepare({"citer": registered}, engine(tiny), OURS)
-    monkeypatch.setattr(loading, "check_pair", None)
-    assert loading.prepare({"citer": registered}, engine(tiny), OURS) == first
+    registered = config(tiny, settings | {"router": "models:/r@champion"})
+    assert loading.prepare(registered) == loading.prepare(registered)
     assert versions == ["moved"]
+    assert json.loads(loading.os.environ[loading.PINNED])["models:/r@champion"]

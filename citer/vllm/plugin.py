@@ -1,43 +1,46 @@
 """The private names of vLLM's API and engine that routing touches, and the versions that have them.
 
-Those of its worker, which take seconds to import, are in `citer.vllm.runner`. vLLM calls `plug` in
-every process. In a server without settings of citer, that leaves no more than one wrapper.
+Those of its worker are in `citer.vllm.worker`. vLLM calls `plug` in every process. In a server
+without settings of citer, that leaves no more than one wrapper.
 """
 
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextvars import ContextVar
+from collections.abc import Callable
 from functools import partial, wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from citer.errors import InputError
-from citer.vllm import KEY, PROPOSER
+from citer.vllm import KEY
 
 if TYPE_CHECKING:
     from citer.vllm.loading import Served
     from citer.vllm.log import ChatLog
-    from citer.vllm.usage import Usage
 
 KNOWN = ("0.32",)
-SCHEDULER = "citer.vllm.scheduler.CountingScheduler"
-WORKER = "citer.vllm.counts.CountingWorker"
+SCHEDULERS = {
+    True: "citer.vllm.scheduler.RoutedAsyncScheduler",
+    False: "citer.vllm.scheduler.RoutedScheduler",
+}
+WORKER = "citer.vllm.worker.Extension"
 ORIGINAL = "citer_original"  # attribute of a wrapper
-REPLIED: ContextVar["Usage | None"] = ContextVar("replied", default=None)  # counts of this reply
 
 
 def plug() -> None:
-    """Take up the settings of citer if vLLM gets some, or our proposer.
-
-    Entry point `vllm.general_plugins`.
-    """
+    """Take up the settings of citer if vLLM gets some. Entry point `vllm.general_plugins`."""
     from vllm.engine.arg_utils import EngineArgs
 
     def create_engine_config(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        config = original(self, *args, **kwargs)
-        if KEY in (config.additional_config or {}) or _drafter(config) == PROPOSER:
+        if KEY not in (self.additional_config or {}):
+            return original(self, *args, **kwargs)
+        try:
+            check_version()
+            self.speculative_config = _with_slm(self.speculative_config)
+            config = original(self, *args, **kwargs)
             _route(config)
+        except InputError as error:
+            sys.exit(f"citer: {error}")
         return config
 
     _wrap(EngineArgs, create_engine_config)
@@ -51,39 +54,36 @@ def check_version() -> None:
         raise InputError(f"vllm {found}: routing uses private names of vLLM, {expected}")
 
 
+def _with_slm(speculation: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Let a registered router's SLM be the draft model. Raises InputError."""
+    model = (speculation or {}).get("model") or ""
+    if speculation is None or not str(model).startswith("models:/"):
+        return speculation
+    from citer.vllm.loading import pinned
+
+    return speculation | {"model": str(pinned(model) / "slm")}
+
+
 def _route(config: Any) -> None:
-    """Prepare the engine's configuration and this process's API. Ends the process on bad input."""
-    try:
-        check_version()
-        _refuse_unserved(config)
-        served, log = _prepare(config)
-    except InputError as error:
-        sys.exit(f"citer: {error}")
-    config.scheduler_config.scheduler_cls = SCHEDULER
-    config.parallel_config.worker_extension_cls = WORKER
-    hide = config.observability_config.per_request_spec_decode_metrics == "none"
-    config.observability_config.per_request_spec_decode_metrics = "detailed"
-    _serve_rules(served, logged=bool(log))
-    _refuse_beam_search()
-    _serve_usage()
-    _serve_counts(log, hide=hide)
-    if config.parallel_config._api_process_rank <= 0:  # the first or only API server
-        _serve_audits()
-
-
-def _drafter(config: Any) -> str | None:
-    return config.speculative_config and config.speculative_config.model
-
-
-def _prepare(config: Any) -> "tuple[Served, ChatLog | None]":
-    """Check the settings, and give the engine those with absolute folders. Raises InputError."""
-    from citer.vllm.loading import engine_of, prepare
+    """Prepare the engine's configuration and this process's API. Raises InputError."""
+    from citer.vllm.loading import prepare
     from citer.vllm.log import open_log
 
-    engine = engine_of(config)
-    served, settings = prepare(config.additional_config, engine, _drafter(config))
+    _refuse_unserved(config)
+    served, settings = prepare(config)
     config.additional_config[KEY] = settings.model_dump(mode="json", exclude_none=True)
-    return served, open_log(settings, Path(engine.llm))
+    scheduler = config.scheduler_config
+    scheduler.scheduler_cls = SCHEDULERS[bool(scheduler.async_scheduling)]
+    config.parallel_config.worker_extension_cls = WORKER
+    if config.observability_config.per_request_spec_decode_metrics == "none":
+        config.observability_config.per_request_spec_decode_metrics = "summary"
+    log = open_log(settings, Path(config.model_config.model))
+    _serve_rules(served, logged=bool(log))
+    _refuse_beam_search()
+    if log:
+        _log_chats(log)
+    if config.parallel_config._api_process_rank <= 0:  # the first or only API server
+        _serve_totals()
 
 
 def _refuse_unserved(config: Any) -> None:
@@ -91,6 +91,9 @@ def _refuse_unserved(config: Any) -> None:
         "--pipeline-parallel-size": config.parallel_config.pipeline_parallel_size > 1,
         "--scheduler-cls": config.scheduler_config.scheduler_cls,
         "--worker-extension-cls": config.parallel_config.worker_extension_cls,
+        "the model runner V1 (VLLM_USE_V2_MODEL_RUNNER)": not config.use_v2_model_runner,
+        "--logprobs-mode": config.model_config.logprobs_mode.startswith("processed"),
+        "--watermark-config": config.watermark_config,
     }
     for option in filter(used.get, used):
         raise InputError(f"{option}: routing does not serve it, expected none")
@@ -134,68 +137,41 @@ def _refuse_beam_search() -> None:
         _wrap(request, to_beam_search_params)
 
 
-def _serve_usage() -> None:
-    """Let replies of the API say what they cost."""
-    from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
-    from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
-
-    from citer.vllm.usage import Usage, with_usage
-
-    async def create(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        usage = Usage()
-        REPLIED.set(usage)
-        reply = await original(self, *args, **kwargs)
-        if isinstance(reply, AsyncIterator):
-            return (with_usage(event, usage) async for event in reply)
-        if hasattr(reply, "usage"):  # no error
-            reply.usage.citer = usage.fields
-        return reply
-
-    _wrap(OpenAIServingChat, create, "create_chat_completion")
-    _wrap(OpenAIServingCompletion, create, "create_completion")
-
-
-def _serve_counts(log: "ChatLog | None", *, hide: bool) -> None:
-    """Count every request, and log the chats.
-
-    `hide` vLLM's own counts in replies, which the user has not asked for.
-    """
+def _log_chats(log: "ChatLog") -> None:
     from vllm.v1.engine.async_llm import AsyncLLM
-
-    from citer.vllm.usage import Usage, counted
 
     def generate(
         original: Any, self: Any, prompt: Any, params: Any, request_id: str, **kwargs: Any
     ) -> Any:
         outputs = original(self, prompt, params, request_id, **kwargs)
         asked = (params.extra_args or {}).get(KEY, {})
-        if log and asked.get("messages") and params.n == 1:
-            take = partial(self.collective_rpc, "take_visits", args=(request_id,))  # of all ranks
-            outputs = log.watched(outputs, asked, take)
-        return counted(outputs, REPLIED.get() or Usage(), hide=hide)
+        if not asked.get("messages") or params.n != 1:
+            return outputs
+        take = partial(self.collective_rpc, "citer_visits", args=(request_id,))  # of all ranks
+        return log.watched(outputs, asked, take)
 
     _wrap(AsyncLLM, generate)
 
 
-def _serve_audits() -> None:
+def _serve_totals() -> None:
     """Let `/metrics` say what audits have found, whenever vLLM logs its own statistics."""
+    from prometheus_client import Gauge
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    from citer.vllm.usage import count_audits
-
-    before: dict[str, int] = {}
+    totals = Gauge("citer_total", "What routing has done since the start", ["what"])
 
     async def do_log_stats(original: Any, self: Any) -> None:
         await original(self)
-        [totals, *_] = await self.collective_rpc("audits")  # of each rank
-        count_audits(totals, before)
+        [total, *_] = await self.collective_rpc("citer_total")  # of each rank
+        for name, number in total.items():
+            totals.labels(name).set(number)
 
     _wrap(AsyncLLM, do_log_stats)
 
 
-def _wrap(owner: Any, wrapper: Callable[..., Any], name: str = "") -> None:
+def _wrap(owner: Any, wrapper: Callable[..., Any]) -> None:
     """Replace a method by `wrapper`, which gets the original as its first argument."""
-    name = name or wrapper.__name__
+    name = wrapper.__name__
     original = getattr(owner, name)
     original = getattr(original, ORIGINAL, original)  # a second engine in this process
 

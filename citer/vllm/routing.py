@@ -1,0 +1,151 @@
+"""What vLLM's worker knows of routing: the rules of its requests, and what became of their drafts.
+
+Nothing here imports vLLM, and nothing waits for the device.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from citer.decoding.policy import Scorer, StepView, scorer_for
+from citer.models.router import Router
+from citer.models.vocabulary import Vocabulary
+from citer.rule import Rule
+from citer.vllm.accept import Judged, judge, raise_drafts
+from citer.vllm.counts import Counts, Step
+from citer.vllm.drafting import Flag, Round
+from citer.vllm.rules import Limits, Rules
+
+Slots = NDArray[np.integer[Any]]
+
+
+class Rows(NamedTuple):
+    """The N rows of the LLM's logits. Row n judges the draft that row n + 1 of its request reads.
+
+    slot_N: the request's slot
+    local_N: place among the rows of the request, from 0
+    input_N: the token that the row reads
+    """
+
+    slot_N: Tensor
+    local_N: Tensor
+    input_N: Tensor
+
+    @property
+    def draft_N(self) -> Tensor:
+        """The drafts, -1 where there is none."""
+        next_N, place_N = self.input_N.roll(-1).long(), self.local_N.roll(-1)
+        place_N[-1:] = 0
+        return next_N.masked_fill(place_N != self.local_N + 1, -1)
+
+
+@dataclass
+class Drafter:
+    """The scorers of the SLM that vLLM runs, and its present round of drafts."""
+
+    router: Router
+    vocabulary: Vocabulary
+    eos_E: Tensor
+    done: Flag
+    scorers: list[Scorer] = field(default_factory=list)
+    round: Round | None = None
+
+    def place(self, rule: Rule) -> int:
+        """Return the place of a rule's scorer among those that are read."""
+        scorer = scorer_for(self.router, rule)
+        if scorer not in self.scorers:
+            self.scorers.append(scorer)
+        return self.scorers.index(scorer)
+
+    def begin(self, own: Limits, most: int) -> None:
+        self.round = Round(own, most, self.eos_E, self.done)
+
+    def take(self, token_N: Tensor, hidden_NH: Tensor, logits_NV: Tensor) -> bool:
+        """Take a step of the SLM. Return whether the round goes on."""
+        assert self.round
+        choices_NV = self.vocabulary.choices(logits_NV.float())
+        view = StepView(hidden_NH, choices_NV, token_N, token_N)
+        score_NC = torch.stack([scorer(view) for scorer in self.scorers], 1)
+        return self.round.take(token_N, score_NC)
+
+
+class Routing:
+    """The rules of vLLM's requests, with at most `most` drafts each.
+
+    `drafter` is None if vLLM does not draft with an SLM.
+    """
+
+    def __init__(
+        self, slots: int, most: int, device: torch.device, drafter: Drafter | None, *, logged: bool
+    ) -> None:
+        self.rules = Rules(slots, device)
+        self.counts = Counts(device, visits=logged)
+        self.drafter = drafter
+        self._most = most
+        self._drafted_S = torch.zeros(slots, dtype=torch.long, device=device)
+        self._judged: list[tuple[Judged, Tensor]] = []
+
+    def add(self, slot: int, rule: Rule) -> None:
+        """Let a slot's request have this rule."""
+        place = self.drafter.place(rule) if self.drafter else 0
+        self.rules.put(slot, rule, place, self._most)
+
+    def begin(self, slots: Slots, slot_N: Tensor, most: int) -> bool:
+        """Begin a round of drafts for these slots. Return False if none of them is routed."""
+        assert self.drafter
+        self._drafted_S[slot_N] = 0
+        routed = self.rules.most(slots)
+        self.drafter.begin(self.rules.limits.rows(slot_N), min(most, routed))
+        return routed > 0
+
+    def end(self, slot_N: Tensor) -> None:
+        """End a round: from now on only its drafts count."""
+        assert self.drafter
+        assert self.drafter.round
+        self._drafted_S[slot_N] = self.drafter.round.drafted_N
+        self.counts.slm_steps += self.drafter.round.steps
+
+    def withdrawn(self, rows: Rows) -> Tensor:
+        """Return which rows read a token that is no draft of its request: its rule ended before."""
+        drafted_S = self._drafted_S if self.drafter else self.rules.limits.pending_S
+        return rows.local_N > drafted_S[rows.slot_N]
+
+    def audit(self, logits_NV: Tensor, rows: Rows, slots: Slots, temperature_N: Tensor) -> Tensor:
+        """Judge the drafts. Return logits by which vLLM's own sampler accepts them (`accept`).
+
+        They are a copy if a rule's audit is below 1, since vLLM may return log-probabilities.
+        """
+        input_N = rows.input_N.masked_fill(self.withdrawn(rows), -1)
+        judged = judge(logits_NV, rows._replace(input_N=input_N).draft_N)
+        greedy_N = temperature_N == 0
+        beta_N = self.rules.limits.beta_S[rows.slot_N]
+        self._judged.append((judged, greedy_N & (beta_N > 0)))
+        if self.rules.relaxed(slots):
+            logits_NV = logits_NV.to(torch.float32, copy=True)
+            raise_drafts(logits_NV, judged, beta_N, greedy_N)
+        return logits_NV
+
+    def count(
+        self, keys: Sequence[str], rows: Rows, slot_R: Tensor, written_R: Tensor, first_N: Tensor
+    ) -> None:
+        """Count the drafts that were judged since the last call.
+
+        `written_R`: tokens of each request of the batch. `first_N`: of each row, the place in the
+        answer that its draft has.
+        """
+        parts, self._judged = self._judged, []
+        judged = Judged(*map(torch.cat, zip(*(part for part, _ in parts), strict=True)))
+        audits_N = torch.cat([audits for _, audits in parts])
+        row_S = torch.zeros_like(self._drafted_S)
+        row_S[slot_R] = torch.arange(len(slot_R), device=slot_R.device)
+        row_N = row_S[rows.slot_N]
+        there_N, accepted_N = judged.draft_N >= 0, written_R[row_N] - 1
+        kept_N = there_N & (rows.local_N < accepted_N)
+        audited_N = there_N & audits_N & (rows.local_N <= accepted_N)
+        self.counts.visits += 1
+        self.counts.add(keys, Step(row_N, first_N, *judged, kept_N, audited_N))

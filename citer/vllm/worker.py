@@ -1,0 +1,186 @@
+"""The private names of vLLM's worker that routing touches (Model Runner V2).
+
+vLLM's worker imports `Extension` before it makes its model runner. This module then puts two
+subclasses in the place of their bases. Without settings of citer they do what their bases do.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.config import get_current_vllm_config
+from vllm.v1.worker.gpu import model_runner
+from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
+from vllm.v1.worker.gpu.spec_decode.standalone_ar import speculator
+from vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator import StandaloneARSpeculator
+
+from citer.models.router import Router
+from citer.models.vocabulary import Vocabulary
+from citer.vllm import KEY
+from citer.vllm.counts import plain
+from citer.vllm.drafting import Flag
+from citer.vllm.loading import Served, engine_of, read_served, read_settings
+from citer.vllm.routing import Drafter, Routing, Rows
+
+STATE = "citer_routing"  # attribute of a VllmConfig
+
+
+class Extension:
+    """What vLLM's worker answers to questions of the API. vLLM adds these methods to its worker."""
+
+    model_runner: Any
+
+    def citer_total(self) -> dict[str, int]:
+        """See `Counts.total`."""
+        return routing_of(self.model_runner.vllm_config)[1].counts.total
+
+    def citer_visits(self, request_id: str) -> list[Any]:
+        """Return the visits of a request, once, as lists. `request_id`: the API's."""
+        return plain(routing_of(self.model_runner.vllm_config)[1].counts.take(request_id))
+
+
+def routing_of(config: Any) -> tuple[Served, Routing]:
+    """Return the routing of an engine, which its speculator and its sampler share."""
+    if not hasattr(config, STATE):
+        setattr(config, STATE, _routing(config))
+    found: tuple[Served, Routing] = getattr(config, STATE)
+    return found
+
+
+def _routing(config: Any) -> tuple[Served, Routing]:
+    settings, engine = read_settings(config.additional_config), engine_of(config)
+    served, router = read_served(settings, engine)
+    device = torch.device(config.device_config.device)
+    drafter = _drafter(config, router.to(device), device) if engine.slm else None
+    slots = config.scheduler_config.max_num_seqs
+    return served, Routing(slots, engine.drafts, device, drafter, logged=bool(settings.log))
+
+
+def _drafter(config: Any, router: Router, device: torch.device) -> Drafter:
+    models = config.model_config, config.speculative_config.draft_model_config
+    size = min(model.get_vocab_size() for model in models)
+    found = [_eos_ids(model) for model in models]
+    eos_ids = tuple(dict.fromkeys(end for own in found for end in own if end < size))
+    eos_E = torch.tensor(eos_ids, dtype=torch.long, device=device)
+    return Drafter(router, Vocabulary(size, eos_ids), eos_E, Flag(device))
+
+
+def _eos_ids(model: Any) -> list[int]:
+    given = (model.try_get_generation_config().get("eos_token_id"), model.hf_config.eos_token_id)
+    ids = (own if isinstance(own, list) else [own] for own in given)
+    return [end for own in ids for end in own if end is not None]
+
+
+class _RoundEnded(Exception):  # noqa: N818  no error
+    """Ends vLLM's loop of drafts."""
+
+
+class RoutedSpeculator(StandaloneARSpeculator):
+    """vLLM's draft model, whose drafts end by each request's rule."""
+
+    _drafting = False
+    _logits_NV: Tensor
+
+    def compute_draft_logits(self, hidden_states: Tensor, spec_step_idx: int) -> Tensor:
+        self._logits_NV = super().compute_draft_logits(hidden_states, spec_step_idx)
+        return self._logits_NV
+
+    def sample_draft(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        token_N = super().sample_draft(hidden_states, *args, **kwargs)
+        if self._drafting:
+            drafter = routing_of(self.vllm_config)[1].drafter
+            assert drafter
+            assert drafter.round
+            column = drafter.round.steps
+            self.draft_tokens[: len(token_N), column] = token_N
+            if not drafter.take(token_N, hidden_states, self._logits_NV):
+                raise _RoundEnded
+        return token_N
+
+    def propose(self, input_batch: Any, *args: Any, **kwargs: Any) -> Tensor:
+        if kwargs.get("dummy_run") or KEY not in (self.vllm_config.additional_config or {}):
+            return super().propose(input_batch, *args, **kwargs)
+        routing, drafts_NK = routing_of(self.vllm_config)[1], self.draft_tokens
+        most = kwargs.get("num_speculative_tokens") or 0
+        slots, slot_N = input_batch.idx_mapping_np, input_batch.idx_mapping
+        if not routing.begin(slots, slot_N, most):
+            return drafts_NK[: input_batch.num_reqs]
+        self._drafting = True
+        try:
+            super().propose(input_batch, *args, **kwargs)
+        except _RoundEnded:
+            pass
+        finally:
+            self._drafting = False
+        routing.end(slot_N)
+        return drafts_NK[: input_batch.num_reqs]
+
+
+class AuditedSampler:
+    """vLLM's sampler for its rejection sampler: the logits that it returns accept as rules say."""
+
+    def __init__(self, sampler: Any, routing: Routing) -> None:
+        self._sampler, self._routing = sampler, routing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sampler, name)
+
+    def apply_sampling_params(
+        self,
+        logits: Tensor,
+        expanded_idx_mapping: Tensor,
+        idx_mapping: Tensor,
+        idx_mapping_np: Any,
+        pos: Tensor,
+        input_ids: Tensor,
+        expanded_local_pos: Tensor,
+        *args: Any,
+    ) -> Tensor:
+        given = (idx_mapping, idx_mapping_np, pos, input_ids, expanded_local_pos, *args)
+        own = self._sampler.apply_sampling_params(logits, expanded_idx_mapping, *given)
+        rows = Rows(expanded_idx_mapping, expanded_local_pos, input_ids)
+        temperature_S = self._sampler.sampling_states.temperature.gpu
+        return self._routing.audit(own, rows, idx_mapping_np, temperature_S[rows.slot_N])
+
+
+class RoutedRejectionSampler(RejectionSampler):
+    """vLLM's rejection sampler, which withdraws drafts after a rule's end and relaxes by audits."""
+
+    def __init__(self, sampler: Any, *args: Any, **kwargs: Any) -> None:
+        config = get_current_vllm_config()
+        self._routing: Routing | None = None
+        if KEY in (config.additional_config or {}):
+            served, self._routing = routing_of(config)
+            sampler.add_request = _adding(sampler.add_request, served, self._routing)
+            sampler = AuditedSampler(sampler, self._routing)
+        super().__init__(sampler, *args, **kwargs)
+
+    def __call__(
+        self, logits: Tensor, input_batch: Any, draft_logits: Any = None, invalid_drafts: Any = None
+    ) -> Any:
+        if not self._routing:
+            return super().__call__(logits, input_batch, draft_logits, invalid_drafts)
+        ids = input_batch.input_ids[input_batch.logits_indices]
+        rows = Rows(input_batch.expanded_idx_mapping, input_batch.expanded_local_pos, ids)
+        invalid_N = self._routing.withdrawn(rows)
+        if invalid_drafts is not None:
+            invalid_N |= invalid_drafts
+        output = super().__call__(logits, input_batch, draft_logits, invalid_N)
+        first_N = input_batch.positions[input_batch.logits_indices] + 1
+        first_N = first_N - self.sampler.req_states.prompt_len.gpu[rows.slot_N]
+        given = input_batch.req_ids, rows, input_batch.idx_mapping, output.num_sampled, first_N
+        self._routing.count(*given)
+        return output
+
+
+def _adding(add: Callable[..., None], served: Served, routing: Routing) -> Callable[..., None]:
+    def add_request(slot: int, params: Any) -> None:
+        add(slot, params)
+        routing.add(slot, served.safe((params.extra_args or {}).get(KEY)))
+
+    return add_request
+
+
+model_runner.RejectionSampler = RoutedRejectionSampler
+speculator.StandaloneARSpeculator = RoutedSpeculator
