@@ -10,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from citer.decoding.answer import Work
 
 ENVIRONMENT = {
@@ -20,6 +22,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",  # so that the seconds of the processor are those of the work
 }
+INTERPRETED = {"TRITON_INTERPRET": "1"}  # without a GPU
 CACHE_BYTES = 2**28
 
 
@@ -38,10 +41,10 @@ class Engine:
     """vLLM with counters: `llm`, `visits` (a row's part of a forward) and `drafted` tokens."""
 
     def __init__(self, setup: Setup) -> None:
+        if not torch.cuda.is_available():
+            import benchmarks.interpreter  # noqa: F401  before vLLM
         from vllm import LLM
 
-        arguments = {"async_scheduling": False, **setup.engine}
-        _keep_scheduling(arguments["async_scheduling"])
         self.setup = setup
         self.vllm = LLM(
             setup.llm,
@@ -52,13 +55,12 @@ class Engine:
             kv_cache_memory_bytes=CACHE_BYTES,
             enforce_eager=True,
             enable_prefix_caching=False,  # every run prefills
-            **arguments,
+            **setup.engine,
         )
         core = self.vllm.llm_engine.engine_core.engine_core
         self.scheduler, executor = core.scheduler, core.model_executor
         self._execute, executor.execute_model = executor.execute_model, self._counted
-        proposer: Any = getattr(executor.driver_worker.worker.model_runner, "drafter", None)
-        self.runner = getattr(getattr(proposer, "drafter", None), "runner", None)
+        self.worker: Any = executor.driver_worker.worker
 
     def run(self, rule: str | None, slots: int) -> dict[str, Any]:
         """Answer all prompts, `slots` at a time.
@@ -77,21 +79,25 @@ class Engine:
         prompts: Any = [{"prompt_token_ids": list(ids)} for ids in setup.prompts]
         self.scheduler.max_num_active_reqs = slots
         self.llm, self.visits, self.drafted = Work(), 0, 0
-        before = asdict(self.runner.total) if self.runner else {}
+        before = self._slm_steps
         started = time.perf_counter(), time.process_time()
         outputs = self.vllm.generate(prompts, params, use_tqdm=False)
         ended = time.perf_counter(), time.process_time()
-        after = asdict(self.runner.total) if self.runner else asdict(Work())
         return {
             "answers": [list(output.outputs[0].token_ids) for output in outputs],
             "llm": asdict(self.llm),
-            "slm": {name: value - before.get(name, 0) for name, value in after.items()},
+            "slm_steps": self._slm_steps - before,
             "visits": self.visits,
             "drafted": self.drafted,
             "seconds": ended[0] - started[0],
             "processor": ended[1] - started[1],
             "resident_mb": _resident() / 1e6,
         }
+
+    @property
+    def _slm_steps(self) -> int:
+        total = self.worker.citer_total() if hasattr(self.worker, "citer_total") else {}
+        return int(total.get("slm_steps", 0))
 
     def _counted(self, step: Any, *args: Any, **kwargs: Any) -> Any:
         new = step.num_scheduled_tokens
@@ -116,20 +122,6 @@ def start(setup: Setup) -> None:
 def answer(rule: str | None, slots: int) -> dict[str, Any]:
     """Let it answer: see `Engine.run`."""
     return ENGINE[0].run(rule, slots)
-
-
-def _keep_scheduling(asynchronous: bool) -> None:
-    """Schedule as asked. vLLM on a CPU always schedules synchronously, on a GPU it does not."""
-    from vllm.platforms import current_platform
-
-    platform: Any = type(current_platform)
-    original = platform.check_and_update_config
-
-    def check_and_update_config(config: Any) -> None:
-        original(config)
-        config.scheduler_config.async_scheduling = asynchronous
-
-    platform.check_and_update_config = staticmethod(check_and_update_config)
 
 
 def _resident() -> int:

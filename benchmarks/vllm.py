@@ -5,16 +5,20 @@
 Writes `benchmarks/results/vllm.{json,md}`. Every method answers the same test questions, greedily.
 Each has an engine in a child process (`benchmarks.inside`), and the engines work in turn: what else
 runs on the machine slows all of them alike. `draft_model`, vLLM's own speculation, takes the same
-SLM, with wider heads, and all numbers of drafts that routing takes.
+SLM, with wider heads on a CPU, and all numbers of drafts that routing takes. Without a GPU, vLLM's
+kernels are interpreted, so that seconds mean nothing and one round is enough.
 """
 
 import json
 import math
 import os
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from operator import itemgetter
 from pathlib import Path
@@ -31,13 +35,15 @@ from benchmarks import inside
 from benchmarks.report import RESULTS, machine, markdown, write_results
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
+from citer.data.prompts import make_prompts
 from citer.data.tasks.grading import assess
 from citer.decoding.answer import Work
 from citer.decoding.policy import scorer_for, weight_bytes
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
-from citer.models.bundle import read_bundle
+from citer.models.bundle import folder_identity, read_bundle, stored_prompts, write_bundle
+from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.progress import progress
 from citer.rule import Rule
@@ -47,8 +53,9 @@ from citer.storage.tables import read_json, write_json
 
 TASK, QUESTIONS = "math", 256
 SLOTS = (8, 32)
-CAPS = (4, 8, 12, 16, 24)  # drafts of a row for one visit, at most
-ROUNDS = 3
+CAPS = (8, 16, 24)  # drafts of a row for one visit, at most
+GPU = torch.cuda.is_available()
+ROUNDS = 3 if GPU else 1
 ALONE = "LLM alone"
 EXACT = Rule("risk", 0.4, 1)
 FACTOR = 2  # of the width of a head
@@ -77,20 +84,19 @@ class Study:
         asked = read_problems(paths.referenced("test"))
         self.problems = [problem for problem in asked if problem.task == TASK][:QUESTIONS]
 
-    def alone(self) -> list[Method]:
-        """Return the LLM alone; the second one is scheduled asynchronously, as on a GPU."""
-        return [Method(ALONE, _engine()), Method(f"{ALONE}, async", _engine(async_scheduling=True))]
+    def alone(self) -> Method:
+        return Method(ALONE, _engine())
 
-    def drafting(self, drafts: int, wide: Path) -> Iterator[Method]:
-        """Yield the methods that draft. `wide`: the SLM for vLLM's own."""
-        own = _speculation("draft_model", drafts, wide)
+    def drafting(self, drafts: int, slm: Path, router: Path) -> Iterator[Method]:
+        """Yield the methods that draft with this SLM."""
+        model = {"method": "draft_model", "model": str(slm), "num_speculative_tokens": drafts}
+        own = {"speculative_config": model}
         yield Method("draft_model", _engine(**own), drafts)
-        yield Method("draft_model, async", _engine(**own, async_scheduling=True), drafts)
-        settings = {"router": str(self.bundle), "slm": str(self.slm), "rule": str(self.chosen)}
-        routed = _speculation("custom_class", drafts, "citer.vllm.RoutedProposer")
-        engine = _engine(**routed, additional_config={"citer": settings})
+        settings = {"router": str(router), "rule": f"{self.chosen}"}
+        engine = _engine(**own, additional_config={"citer": settings})
         for rule in (self.chosen, EXACT):
-            yield Method(f"`{rule}`", engine, drafts, rule)
+            asked = replace(rule, cap=drafts)
+            yield Method(f"`{replace(rule, cap=0)}`", engine, drafts, asked)
 
     def setup(self, method: Method) -> inside.Setup:
         engine, stops = json.loads(method.engine), self.pair.eos_ids
@@ -113,13 +119,13 @@ class Study:
         }
 
     def _work(self, method: Method, run: Row) -> tuple[Work, Work]:
-        """Return the work of both models. vLLM's own drafts run on all rows, always."""
-        slm, llm = Work(**run["slm"]), Work(**run["llm"])
-        if method.rule is None:
-            steps = method.drafts * llm.forwards
-            positions = llm.positions + (method.drafts - 1) * run["visits"]
-            slm = Work(steps, positions, method.drafts * llm.kv_read) if method.drafts else Work()
-        return slm, llm
+        """Return the work of both models. Every step of the SLM runs for all rows of the batch."""
+        llm = Work(**run["llm"])
+        steps = run["slm_steps"] if method.rule else method.drafts * llm.forwards
+        if not steps:
+            return Work(), llm
+        positions = llm.positions + (steps - llm.forwards) * run["visits"] / llm.forwards
+        return Work(steps, round(positions), round(steps * llm.kv_read / llm.forwards)), llm
 
     def _right(self, problem: Problem, ids: Sequence[int]) -> bool:
         return ids[-1] in self.pair.eos_ids and assess(problem, self.pair.text(ids)).correct
@@ -127,11 +133,6 @@ class Study:
 
 def _engine(**arguments: Any) -> str:
     return json.dumps(arguments)
-
-
-def _speculation(method: str, drafts: int, model: Path | str) -> Row:
-    config = {"method": method, "model": str(model), "num_speculative_tokens": drafts}
-    return {"speculative_config": config}
 
 
 class Engines(ExitStack):
@@ -155,19 +156,20 @@ class Engines(ExitStack):
 Runs = dict[tuple[int, Method], list[Row]]  # by sequences and method
 
 
-def race(study: Study, wide: Path) -> Runs:
+def race(study: Study, slm: Path, router: Path) -> Runs:
     """Let all methods answer in turn, in several rounds for each number of drafts."""
     runs: Runs = defaultdict(list)
     with Engines(study) as kept, progress("vllm", len(CAPS) * ROUNDS, "rounds") as advance:
         for drafts in CAPS:
-            drafting = list(study.drafting(drafts, wide))
+            drafting = list(study.drafting(drafts, slm, router))
             with Engines(study) as engines:
                 for _ in range(ROUNDS):
                     for slots in SLOTS:
-                        turn = {each: kept.run(each, slots) for each in study.alone()}
+                        alone = kept.run(study.alone(), slots)
+                        turn = {study.alone(): alone}
                         turn |= {each: engines.run(each, slots) for each in drafting}
                         for method, run in turn.items():
-                            runs[slots, method].append(compared(run, turn[study.alone()[0]]))
+                            runs[slots, method].append(compared(run, alone))
                     advance(1)
     return runs
 
@@ -238,13 +240,26 @@ def _rows(weight: Tensor, width: int) -> Tensor:
     return wide.flatten(0, 1)
 
 
+def drafter(study: Study, folder: Path) -> tuple[Path, Path]:
+    """Return the SLM and the router that vLLM can load: on a CPU, copies with wider heads."""
+    if GPU:
+        return study.slm, study.bundle
+    slm, router = folder / "slm", folder / "router"
+    shutil.copytree(study.slm, slm)
+    widen(study.slm, slm)
+    heads, card = read_bundle(study.bundle)
+    prompts = partial(make_prompts, stored_prompts(study.bundle))
+    identity = folder_identity(PairFolder(slm, study.llm, prompts), card["dtype"])
+    write_bundle(router, heads, card | identity)
+    return slm, router
+
+
 def main() -> None:
     """Let all methods answer inside vLLM, and write what they took."""
-    os.environ |= inside.ENVIRONMENT
+    os.environ |= inside.ENVIRONMENT | ({} if GPU else inside.INTERPRETED)
     study = Study(load_params())
-    with TemporaryDirectory() as wide:
-        widen(study.slm, Path(wide))
-        runs = race(study, Path(wide))
+    with TemporaryDirectory() as folder:
+        runs = race(study, *drafter(study, Path(folder)))
     order = itemgetter("sequences", "method", "drafts")
     found = sorted(rows(study, runs), key=order)
     results = {"rows": found, "machine": machine()}

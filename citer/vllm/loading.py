@@ -89,14 +89,15 @@ class Served:
         if content is None:
             return self.parsed(self.default)
         if not isinstance(content, dict) or [*content] != ["rule"]:
-            raise InputError(f'citer: {content!r}: expected {{"rule": RULE}}')
+            raise InputError(f'{content!r}: expected {{"rule": RULE}}')
         return self.parsed(str(content["rule"]))
 
-    def safe(self, content: Any) -> Rule:
-        """Return what `asked` returns, or the LLM alone for a rule that is not valid."""
+    def of(self, params: Any) -> Rule:
+        """Return the rule of a request by its SamplingParams; the LLM alone if it is not valid."""
+        asked = (params.extra_args or {}).get(KEY)
         try:
-            return self.asked(content)
-        except InputError:
+            return self.parsed(str(asked["rule"]) if asked else self.default)
+        except (InputError, KeyError, TypeError):
             return LLM
 
     @lru_cache(maxsize=1024)  # noqa: B019  a process has one server

@@ -113,7 +113,7 @@ def _serve_rules(served: "Served", *, logged: bool) -> None:
         try:
             rule = served.asked((self.model_extra or {}).get(KEY))
         except InputError as error:
-            raise VLLMValidationError(str(error), parameter=KEY) from None
+            raise VLLMValidationError(f"{KEY}: {error}", parameter=KEY) from None
         messages = {"messages": texts(getattr(self, "messages", ()))} if logged else {}
         params.extra_args = {**(params.extra_args or {}), KEY: {"rule": str(rule), **messages}}
         return params

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from citer.vllm import KEY
 from citer.vllm.loading import engine_of, read_served, read_settings
 from citer.vllm.rules import most_pending
 
@@ -22,8 +21,7 @@ class _Limited(Scheduler if TYPE_CHECKING else object):  # type: ignore[misc]
     def _shorten(self, keys: Iterable[str]) -> None:
         for key in keys:
             if request := self.requests.get(key):
-                asked = (request.sampling_params.extra_args or {}).get(KEY)
-                most = most_pending(self._served.safe(asked))
+                most = most_pending(self._served.of(request.sampling_params))
                 if len(request.spec_token_ids) > most:
                     request.spec_token_ids = request.spec_token_ids[:most]
 

@@ -177,7 +177,7 @@ class RoutedRejectionSampler(RejectionSampler):
 def _adding(add: Callable[..., None], served: Served, routing: Routing) -> Callable[..., None]:
     def add_request(slot: int, params: Any) -> None:
         add(slot, params)
-        routing.add(slot, served.safe((params.extra_args or {}).get(KEY)))
+        routing.add(slot, served.of(params))
 
     return add_request
 

@@ -1,6 +1,7 @@
 """A real `vllm serve` with routing, and OpenAI's client of it."""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +19,11 @@ from citer.models.folder import PairFolder
 from tests.flows.servers import free_port, serving
 from tests.heads import random_router
 from tests.vllm import offline
-from tests.vllm.offline import CAP, LLM, PYTHON, ROOT, SLM, questions
+from tests.vllm.offline import LLM, PYTHON, ROOT, draft_model, questions, wide_slm
 
 KEY = "a key of the tests"
 ENVIRONMENT = offline.ENVIRONMENT | {
+    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/vllm/site")]),
     "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
     "VLLM_LOG_STATS_INTERVAL": "1",
 }
@@ -57,17 +59,14 @@ def write_router(folder: Path, slm: Path, llm: str | None = None) -> Path:
 def plain(*options: str) -> list[str]:
     """Return the command line of a server of the embedded LLM alone."""
     sizes = "--dtype float32 --enforce-eager --block-size 32 --max-num-seqs 8 --max-model-len 512"
-    return [str(Path(PYTHON).with_name("vllm")), "serve", str(LLM), *sizes.split(), *options]
+    memory = "--gpu-memory-utilization 0.05"
+    line = [str(Path(PYTHON).with_name("vllm")), "serve", str(LLM)]
+    return [*line, *sizes.split(), *memory.split(), *options]
 
 
-def command(settings: dict[str, Any], *options: str) -> list[str]:
+def command(settings: dict[str, Any], slm: Path, *options: str) -> list[str]:
     """Return the command line of a server that routes, with these settings of citer."""
-    speculation = {
-        "method": "custom_class",
-        "model": "citer.vllm.RoutedProposer",
-        "num_speculative_tokens": CAP,
-    }
-    routing = {"speculative": speculation, "additional": {"citer": settings}}
+    routing = {"speculative": draft_model(slm), "additional": {"citer": settings}}
     pairs = ((f"--{name}-config", json.dumps(value)) for name, value in routing.items())
     return [*plain(*options), *chain.from_iterable(pairs)]
 
@@ -76,16 +75,16 @@ def command(settings: dict[str, Any], *options: str) -> list[str]:
 def routed_server(folder: Path) -> Iterator[str]:
     """Run a server in the block; yield its address. It routes by `risk 0.9 audit 0.1`."""
     (folder / "chat.jinja").write_text(documented_template())
+    slm = wide_slm(folder)
     settings = {
-        "router": str(write_router(folder / "router")),
-        "slm": str(SLM),
+        "router": str(write_router(folder / "router", slm)),
         "rule": "risk 0.9 audit 0.1",
         "log": str(folder / "log"),
     }
     port = free_port()
     options = f"--served-model-name llm --host 127.0.0.1 --port {port} --chat-template"
-    line = command(settings, "--api-key", KEY, *options.split(), str(folder / "chat.jinja"))
-    with serving(line, ENVIRONMENT, f"http://127.0.0.1:{port}", seconds=400):
+    line = command(settings, slm, "--api-key", KEY, *options.split(), str(folder / "chat.jinja"))
+    with serving(line, ENVIRONMENT, f"http://127.0.0.1:{port}", seconds=600):
         yield f"http://127.0.0.1:{port}"
 
 
@@ -94,11 +93,11 @@ def client(url: str, key: str = KEY) -> OpenAI:
 
 
 def counters(url: str) -> dict[str, float]:
-    """The counters of citer and vLLM at `/metrics`, summed over their labels but `model`."""
+    """The numbers of citer and vLLM at `/metrics`, summed over their labels but `what`."""
     sums: dict[str, float] = {}
     for family in text_string_to_metric_families(httpx.get(f"{url}/metrics").text):
         for sample in family.samples:
-            name = " ".join(filter(None, (sample.name, sample.labels.get("model"))))
+            name = " ".join(filter(None, (sample.name, sample.labels.get("what"))))
             sums[name] = sums.get(name, 0) + sample.value
     return sums
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.vllm.api import ENVIRONMENT, command, write_router
-from tests.vllm.offline import LLM, PYTHON, SLM
+from tests.vllm.offline import LLM, PYTHON, wide_slm
 
 pytestmark = [
     pytest.mark.vllm,
@@ -32,8 +32,9 @@ assert "citer.vllm.loading" not in sys.modules
 """
 
 
-def run(line: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(line, env=os.environ | ENVIRONMENT, capture_output=True, text=True)
+def run(line: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | ENVIRONMENT | more
+    return subprocess.run(line, env=environment, capture_output=True, text=True)
 
 
 def test_a_server_without_settings_of_citer_is_unchanged() -> None:
@@ -44,32 +45,35 @@ def test_a_server_without_settings_of_citer_is_unchanged() -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        (None, "no settings of citer, expected --additional-config"),
-        ({"rule": "risk 2"}, "--additional-config: citer: rule: 'risk 2': expected"),
-        ({"slm": str(LLM)}, "expected two models"),
+        ({"rule": "risk 2"}, "rule: 'risk 2': expected"),
+        ({"rule": "risk 0.9 cap 17"}, "expected at most num_speculative_tokens, 16"),
+        ({"ruler": "risk 0.9"}, "--additional-config: citer: top level: unknown key 'ruler'"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(
-    tmp_path: Path, changes: dict[str, Any] | None, complaint: str
+    tmp_path: Path, changes: dict[str, Any], complaint: str
 ) -> None:
-    router = str(write_router(tmp_path / "router"))
-    settings = {"router": router, "slm": str(SLM), "rule": "risk 0.9", **(changes or {})}
-    line = command(settings)
-    # without --additional-config
-    check_refused(run(line[:-2] if changes is None else line), complaint)
+    slm = wide_slm(tmp_path)
+    settings = {"router": str(write_router(tmp_path / "router", slm)), "rule": "risk 0.9"}
+    check_refused(run(command(settings | changes, slm)), complaint)
 
 
 def test_a_damaged_router_is_refused_in_one_line(tmp_path: Path) -> None:
-    router = write_router(tmp_path / "router")
+    slm = wide_slm(tmp_path)
+    router = write_router(tmp_path / "router", slm)
     weights = router / "router.safetensors"
     weights.write_bytes(weights.read_bytes()[:-9])
-    line = command({"router": str(router), "slm": str(SLM), "rule": "risk 0.9"})
+    line = command({"router": str(router), "rule": "risk 0.9"}, slm)
     check_refused(run(line), "router.safetensors: not the weights that router.json describes")
+
+
+def test_the_model_runner_v1_is_refused_in_one_line(tmp_path: Path) -> None:
+    line = command({"rule": "audit 1"}, wide_slm(tmp_path))
+    check_refused(run(line, VLLM_USE_V2_MODEL_RUNNER="0"), "the model runner V1")
 
 
 def check_refused(ended: subprocess.CompletedProcess[str], complaint: str) -> None:
     assert ended.returncode != 0
     assert "Traceback" not in ended.stderr
-    last = ended.stderr.splitlines()[-1]
-    assert "citer: " in last
+    [last] = [line for line in ended.stderr.splitlines() if line.startswith("citer: ")]
     assert complaint in last

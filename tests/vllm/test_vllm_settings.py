@@ -1,5 +1,6 @@
 """What a server is given, and what requests may ask of it; without vLLM."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,13 @@ def test_a_request_gets_its_own_rule_or_the_servers() -> None:
     assert SERVED.asked(None) == Rule.parse("risk 0.9 audit 0.1")
     assert SERVED.asked({"rule": "score 0.5"}) == Rule("score", 0.5)
     assert SERVED.asked({"rule": "score 0.5 cap 16"}) == Rule("score", 0.5, cap=16)
+
+
+def test_a_request_travels_with_its_rule() -> None:
+    given = {"rule": "score 0.5", "messages": []}
+    assert SERVED.of(SimpleNamespace(extra_args={"citer": given})) == Rule("score", 0.5)
+    for nothing in (None, {}):
+        assert SERVED.of(SimpleNamespace(extra_args=nothing)) == SERVED.asked(None)
 
 
 def test_an_audit_alone_judges_all_drafts_that_vllm_asks_for() -> None:
@@ -37,9 +45,9 @@ def test_without_a_router_the_slms_certainty_scores() -> None:
         ({"rule": "risk 2"}, "rule: 'risk 2': expected `score τ`"),
         ({"rule": "audit 2"}, "rule: 'every 16 audit 2': expected `score τ`"),
         ({"rule": None}, "rule: 'None': expected `score τ`"),
-        ({"rle": "risk 0.5"}, "citer: {'rle': 'risk 0.5'}: expected {\"rule\": RULE}"),
-        ({}, "citer: {}: expected"),
-        ([], "citer: []: expected"),
+        ({"rle": "risk 0.5"}, "{'rle': 'risk 0.5'}: expected {\"rule\": RULE}"),
+        ({}, "{}: expected"),
+        ([], "[]: expected"),
         ({"rule": "risk 0.5 audit 1"}, "no scorer `agree`; expected one of stand, entropy"),
         ({"rule": "risk 0.5 cap 17"}, "cap 17, expected at most num_speculative_tokens, 16"),
         ({"rule": "every 8 audit 1 from lookup"}, "expected no `from`, since vLLM has its own"),
@@ -49,7 +57,8 @@ def test_a_request_that_cannot_be_served_is_refused(asked: Any, complaint: str) 
     with pytest.raises(InputError) as refused:
         SERVED.asked(asked)
     assert complaint in str(refused.value)
-    assert SERVED.safe(asked) == LLM
+    if asked:
+        assert SERVED.of(SimpleNamespace(extra_args={"citer": asked})) == LLM
 
 
 @pytest.mark.parametrize("rule", ["risk 0.5 audit 1", "score 0.5", "every 2 audit 1 by entropy"])
