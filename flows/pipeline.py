@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
@@ -16,7 +16,7 @@ from prefect.states import Completed, Failed
 
 from citer.config.pair import DEVICE, Device
 from citer.config.params import load_params
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from citer.stages import paths
 from citer.stages.budget import fit
 from citer.storage.tables import digest
@@ -27,7 +27,8 @@ from flows.own import OWN, versioned
 from flows.repro import one_run, plan
 from flows.server import require_server
 from flows.stages import STEP, run_stages
-from flows.tracking.registry import register_run
+from flows.tracking.iteration import Iteration, so_far
+from flows.tracking.registry import register_early, register_run
 from flows.tracking.retraining import failing_run, monitored_run, run_name
 from flows.tracking.store import make_store, store_address
 from flows.worktree import in_worktree
@@ -46,7 +47,8 @@ def retrain(
 
     `device` overrides that of params.yaml, unless it is `auto`. With `worktree`, the stages run in
     a git worktree, and the results go to a branch. With `minutes`, settings of params.yaml are
-    reduced first until the forecast of the last probe fits.
+    reduced first until the forecast of the last probe fits, and what is chosen is registered at
+    once: if the run is stopped, the best router so far can serve.
 
     The final state's message says what was registered and where, and which version is the champion.
     On bad input the flow fails with one line that says what to correct.
@@ -100,14 +102,31 @@ def _retrain(timeout: timedelta, log: Log, minutes: float | None) -> str:
             log(line)
         used, planned = _inputs(), plan()
         with nullcontext() if all(planned.values()) else monitored_run():
-            run_stages(planned, timeout)
-        for name, content in _inputs().items():
-            if content != used[name]:  # earlier stages used other ones
-                raise InputError(f"{name}: changed during the run; repeat `citer run`")
+            for stage in run_stages(planned, timeout):
+                if minutes and (router := so_far(planned).get(stage)):
+                    _check_inputs(used)
+                    _register_early(router, log)
+        _check_inputs(used)
         outcome = register([*planned])
         table = (paths.SUMMARY / "table.md").read_text()
         create_markdown_artifact(f"{outcome}\n\n{table}", key="retrain-results")
         return outcome
+
+
+def _check_inputs(used: Mapping[Path, str]) -> None:
+    """Raise InputError if earlier stages used other inputs than those that are there now."""
+    for name, content in _inputs().items():
+        if content != used[name]:
+            raise InputError(f"{name}: changed during the run; repeat `citer run`")
+
+
+def _register_early(router: Iteration, log: Log) -> None:
+    """Register a router before the last one. If it fails, the run goes on."""
+    try:
+        if done := register_early(router):
+            log(f"registered so far: {done.sentence}")
+    except (InputError, TemporaryError) as error:
+        log(f"registered so far: not router {router.number}: {error}")
 
 
 def _inputs() -> dict[Path, str]:

@@ -8,10 +8,9 @@ import sysconfig
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from graphlib import TopologicalSorter
 from multiprocessing import Pipe, set_forkserver_preload, util
 from multiprocessing.connection import Connection
 from threading import Thread
@@ -38,7 +37,10 @@ set_forkserver_preload(["flows.preload", *([] if MAIN.endswith("__main__") else 
 
 
 def stage_graph() -> dict[str, set[str]]:
-    """Return the stages of dvc.yaml with those that each depends on, which come before it."""
+    """Return the stages of dvc.yaml with those that each depends on, which come before it.
+
+    What a choice needs comes first, so that a rule is chosen, and can serve, as early as possible.
+    """
     after: dict[str, set[str]] = defaultdict(set)
     for line in dvc("dag", "--dot").splitlines():
         match re.findall(r'"([^"]+)"', line):
@@ -46,8 +48,18 @@ def stage_graph() -> dict[str, set[str]]:
                 after[stage]  # an entry, though it may depend on nothing
             case [earlier, later]:
                 after[later].add(earlier)
-    order = [name for name in TopologicalSorter(after).static_order() if not is_own(name)]
-    return {name: {each for each in after[name] if not is_own(each)} for name in order}
+    targets = [*(name for name in after if name.startswith("choose")), *after]
+    order = dict.fromkeys(each for name in targets for each in _with_earlier(name, after))
+    names = [name for name in order if not is_own(name)]
+    return {name: {each for each in after[name] if not is_own(each)} for name in names}
+
+
+def _with_earlier(name: str, after: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield the stages that a stage depends on, each after its own, then the stage."""
+    for earlier in after:
+        if earlier in after[name]:
+            yield from _with_earlier(earlier, after)
+    yield name
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """One Prefect task per stage. DVC decides what is stale; Prefect starts and retries."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -16,11 +16,12 @@ from flows.repro import reproduce
 from flows.tracking.retraining import log_seconds
 
 
-def run_stages(plan: Mapping[str, bool], timeout: timedelta) -> None:
-    """Run the stages of a `plan`, one after another. The first error ends them."""
+def run_stages(plan: Mapping[str, bool], timeout: timedelta) -> Iterator[str]:
+    """Run the stages of a `plan`; yield the name of each at its end. The first error ends them."""
     for name, fresh in plan.items():
         own: Task[..., None] = run_stage.with_options(name=name, task_run_name=name)
         own(name, timeout, fresh)
+        yield name
 
 
 def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -51,8 +52,13 @@ def test_a_wrong_parameter_is_reported_in_one_line_with_key_and_value(
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("stage", ["label", "train", "evaluate", "choose"])
-@pytest.mark.parametrize("iteration", ["7", "3", "0", "01", "x"])
+@pytest.mark.parametrize(
+    ("stage", "iteration"),
+    [
+        *product(["label", "train", "evaluate"], ["7", "3", "0", "01", "x"]),
+        *product(["choose"], ["7", "3", "01", "x"]),  # `choose 0` is a stage
+    ],
+)
 def test_an_iteration_that_params_yaml_does_not_list_is_reported_before_the_stage_starts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -63,6 +63,8 @@ DESCRIPTIONS = {
     "evaluate": "Answer the held-out, validation and test questions by every rule of router K.",
     "choose": """
     Choose a rule on validation by evaluate.epsilon and evaluate.delta. Nothing is decoded.
+
+    K = 0 chooses among the rules of `rivals`, which need no preferences.
     """,
     "transcribe": """
     Answer 100 test questions by the chosen rule, token by token, for the report page.
@@ -104,7 +106,7 @@ def _command(name: str, description: str) -> Callable[..., None]:
 
     def one(iteration: Iteration) -> None:
         params = load_params()
-        if iteration not in params.iterations:
+        if iteration not in params.iterations and (name, iteration) != ("choose", "0"):
             listed = ", ".join(params.iterations)
             raise InputError(f"params.yaml lists iterations {listed}, not {iteration}")
         _run_stage(name, int(iteration), params=params)

@@ -1,4 +1,7 @@
-"""Choose the rules of router k from its answers, and write its report. Nothing is decoded."""
+"""Choose the rules of router k from its answers, and write its report. Nothing is decoded.
+
+`choose 0` chooses among the rules that need no preferences, before there is a router.
+"""
 
 from dataclasses import asdict
 from typing import Any
@@ -34,7 +37,9 @@ def run(params: Params, iteration: int) -> None:
     batches = counted(settings, params.serve)
     rivals = read_findings(paths.RIVALS, batches, stamp | RIVALS_STAMP)
     measure, stamp = Conditions.stored(stamp).measure, stamp | ROUTER_STAMP
-    found = rivals.joined(read_findings(paths.answers(iteration), batches, stamp))
+    found = rivals
+    if iteration:
+        found = rivals.joined(read_findings(paths.answers(iteration), batches, stamp))
     promised = settings.epsilon, settings.delta
     rules, steps = choose_rules(found, measure, schedules(params.serve), *promised)
     points, method = found.on_test, deployed(rules)

@@ -1,8 +1,7 @@
 """Log what a retraining gave: its run, and a child run for each iteration."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,30 +43,59 @@ def track(store: Store, params: Params, stages: Iterable[str]) -> Run:
     identity = digest(*(router.digest for router in routers))
     earlier = store.runs(f"tags.retraining = '{identity}'")
     opened = open_run(store)
+    below = children(store, opened.info.run_id) if opened else []
+    done = {run.data.tags["digest"]: run for run in below if run.info.status == "FINISHED"}
+    for run in done.values():  # registered before there was a page
+        store.client.log_artifact(run.info.run_id, str(paths.PAGE))
     if len(earlier) == 1 + len(routers) and all(run.info.status == "FINISHED" for run in earlier):
         if opened:
             store.client.set_terminated(opened.info.run_id)
-            store.client.delete_run(opened.info.run_id)
+            if not done:
+                store.client.delete_run(opened.info.run_id)
         return next(run for run in earlier if run.data.tags["kind"] == "retraining")
     parent = opened or start_run(store)
-    for run in earlier:  # interrupted, or partly deleted by hand
-        if run.info.run_id != parent.info.run_id:
-            _delete(store, run.info.run_id)
+    kept = {run.info.run_id for run in (parent, *done.values())}
+    for run_id in {run.info.run_id for run in (*earlier, *below)} - kept:
+        _delete(store, run_id)  # interrupted, or partly deleted by hand
     tags = {"retraining": identity, **code_tags(), "dvc_lock": file_md5(LOCK)}
-    _log_all(Retraining(store, params, parent, tags), routers)
+    _log_all(Retraining(store, params, parent, tags), routers, done)
     return store.client.get_run(parent.info.run_id)
 
 
-def _log_all(retraining: Retraining, routers: Sequence[Iteration]) -> None:
-    """Log the routers, then the retraining, whose run ends last."""
-    store, params, parent, _ = retraining
-    slm = keep_slm(store)
+def track_early(store: Store, params: Params, router: Iteration) -> Run | None:
+    """Return the finished run of a router; log it below the open run if needed.
+
+    Returns None if no run is open. The run's `retraining` is its own digest until `track` takes it.
+    """
+    if not (parent := open_run(store)):
+        return None
+    known = store.runs(f"tags.digest = '{router.digest}'")
+    if done := next((run for run in known if run.info.status == "FINISHED"), None):
+        return done
+    for run in known:  # interrupted
+        _delete(store, run.info.run_id)
+    _log_state(store, parent)  # first, so that a restore finds it
+    tags = {"retraining": router.digest, **code_tags(), "dvc_lock": file_md5(LOCK)}
+    return _log_iteration(Retraining(store, params, parent, tags), router)
+
+
+def _log_all(retraining: Retraining, routers: Sequence[Iteration], done: Mapping[str, Run]) -> None:
+    """Log the routers, unless they are `done`, then the retraining, whose run ends last."""
+    store, _, parent, tags = retraining
     for router in routers:
-        with _iteration_run(retraining, router) as run:
-            _log_iteration(retraining, run, router)
-            log_router(router.router, router.report, slm, params)
+        run = done.get(router.digest) or _log_iteration(retraining, router)
+        store.client.log_artifact(run.info.run_id, str(paths.transcript(router.number)), "report")
+        store.client.log_artifact(run.info.run_id, str(paths.PAGE))
+        _complete(store, run, f"router {router.number} ({tags['retraining'][:7]})", tags)
     _log_retraining(retraining)
     store.client.set_terminated(parent.info.run_id)
+
+
+def _complete(store: Store, run: Run, name: str, tags: Mapping[str, str]) -> None:
+    """Set the name and the tags of a run that only the whole retraining gives."""
+    store.client.update_run(run.info.run_id, name=name)
+    for key, value in tags.items():
+        store.client.set_tag(run.info.run_id, key, value)
 
 
 def _delete(store: Store, run_id: str) -> None:
@@ -79,9 +107,9 @@ def _delete(store: Store, run_id: str) -> None:
     store.client.delete_run(run_id)
 
 
-def children(store: Store, parent: str) -> list[Run]:
-    """Return the iterations of a retraining in order, with deleted ones: versions may use them."""
-    runs = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'", ViewType.ALL)
+def children(store: Store, parent: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
+    """Return the iterations of a retraining in order."""
+    runs = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'", view)
     return sorted(runs, key=lambda run: int(run.data.tags["iteration"]))
 
 
@@ -93,22 +121,22 @@ def _log_retraining(retraining: Retraining) -> None:
     settings = params.model_dump(mode="json", by_alias=True)
     store.log(parent, flatten(settings, "."), overview, losses)
     _log_inputs(store, run_id, {paths.referenced(split): split for split in SPLITS})
-    for file in (LOCK, PARAMS, *versioned()):
-        store.client.log_artifact(run_id, str(file), str(PIPELINE / file.parent))
+    _log_state(store, parent)
     store.client.log_artifacts(run_id, str(paths.SUMMARY), "summary")
     # MLflow cuts a tag off after 8000 characters, so only the first table is shown.
     shown = (paths.SUMMARY / "table.md").read_text().partition("\n## ")[0]
-    for key, value in {**tags, NOTE: shown}.items():
-        store.client.set_tag(run_id, key, value)
-    store.client.update_run(run_id, name=f"retraining {tags['retraining'][:7]}")
+    name = f"retraining {tags['retraining'][:7]}"
+    _complete(store, parent, name, {**tags, NOTE: shown})
 
 
-@contextmanager
-def _iteration_run(retraining: Retraining, router: Iteration) -> Iterator[Run]:
-    """Start the run of an iteration below that of its retraining.
+def _log_state(store: Store, parent: Run) -> None:
+    """Log what a restore puts back."""
+    for file in (LOCK, PARAMS, *versioned()):
+        store.client.log_artifact(parent.info.run_id, str(file), str(PIPELINE / file.parent))
 
-    It is active inside the block and ends FINISHED, or FAILED on an exception.
-    """
+
+def _start_below(retraining: Retraining, router: Iteration) -> str:
+    """Start the run of an iteration below that of its retraining. Returns its id."""
     store, _, parent, tags = retraining
     card = read_json(router.router / "router.json")
     labels = card.get("labels", {})
@@ -122,23 +150,28 @@ def _iteration_run(retraining: Retraining, router: Iteration) -> Iterator[Run]:
         **{name: str(labels[name]) for name in LABELS if labels.get(name) is not None},
         "mlflow.parentRunId": parent.info.run_id,
     }
-    name = f"router {router.number} ({tags['retraining'][:7]})"
     # A run that `mlflow.start_run` creates has a tag with a path on this machine.
+    name = f"router {router.number}"
     run = store.client.create_run(store.experiment_id, run_name=name, tags=tags | own)
-    with mlflow.start_run(run_id=run.info.run_id, nested=True):
-        yield run
+    return run.info.run_id
 
 
-def _log_iteration(retraining: Retraining, run: Run, router: Iteration) -> None:
-    store, params, run_id = retraining.store, retraining.params, run.info.run_id
-    sections = params.model_dump(mode="json", include=ITERATION_SECTIONS)
-    store.log(run, flatten(sections, "."), router.metrics, router.losses)
-    used = {paths.preferences(router.number): "training"}
-    _log_inputs(store, run_id, used | {paths.referenced(s): s for s in ("validation", "test")})
-    store.client.log_artifacts(run_id, str(router.report), "report")
-    store.client.log_artifact(run_id, str(paths.transcript(router.number)), "report")
-    store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
-    store.client.log_artifact(run_id, str(paths.PAGE))
+def _log_iteration(retraining: Retraining, router: Iteration) -> Run:
+    """Log what is known of a router when its rule is chosen.
+
+    The run ends FINISHED, or FAILED on an exception.
+    """
+    store, params, *_ = retraining
+    slm, run_id = keep_slm(store), _start_below(retraining, router)
+    with mlflow.start_run(run_id=run_id, nested=True) as run:
+        sections = params.model_dump(mode="json", include=ITERATION_SECTIONS)
+        store.log(run, flatten(sections, "."), router.metrics, router.losses)
+        used = {router.learnt: "training"}
+        _log_inputs(store, run_id, used | {paths.referenced(s): s for s in ("validation", "test")})
+        store.client.log_artifacts(run_id, str(router.report), "report")
+        store.client.log_artifacts(run_id, str(paths.RIVALS), "rivals")
+        log_router(router.router, router.report, slm, params)
+    return store.client.get_run(run_id)
 
 
 def _log_inputs(store: Store, run_id: str, used: Mapping[Path, str]) -> None:

@@ -19,13 +19,18 @@ UNBOUND = {"data", "labels", "schema_version"}  # a card's keys about the origin
 
 @dataclass(frozen=True)
 class Iteration:
-    """The files of router k and of its report."""
+    """The files of router k and of its report. 0 is what needs no preferences."""
 
     number: int
 
     @property
     def router(self) -> Path:
-        return paths.router(self.number)
+        return paths.router(self.number) if self.number else paths.COMMON
+
+    @property
+    def learnt(self) -> Path:
+        """What the heads learnt from."""
+        return paths.preferences(self.number) if self.number else paths.referenced("preference")
 
     @property
     def report(self) -> Path:
@@ -81,6 +86,12 @@ def iterations(stages: Iterable[str]) -> list[Iteration]:
     """List the iterations of dvc.yaml. The folder may hold files of others."""
     named = (stage.partition("@") for stage in stages)
     return [Iteration(k) for k in sorted(int(key) for name, _, key in named if name == "evaluate")]
+
+
+def so_far(stages: Iterable[str]) -> dict[str, Iteration]:
+    """Return the routers before the last one, by the stage that completes each."""
+    earlier = {f"choose@{each.number}": each for each in iterations(stages)[:-1]}
+    return {"choose0": Iteration(0), **earlier}
 
 
 def headlines(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The registered model: its versions, and the aliases that say which version serves."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +22,9 @@ from flows.checks import check_uri
 from flows.dvc_commands import push
 from flows.tracking import describe
 from flows.tracking.answers import Candidate, judge
-from flows.tracking.contents import children, track
+from flows.tracking.contents import children, track, track_early
 from flows.tracking.database import reported
+from flows.tracking.iteration import Iteration
 from flows.tracking.model import fetch_slm
 from flows.tracking.store import CHALLENGER, CHAMPION, Store, exclusively, make_store, open_store
 from flows.tracking.uses import count_use
@@ -54,11 +55,28 @@ def register_run(stages: Iterable[str]) -> Registration:
     champion has no rule or no run, or if the experiment is deleted; TemporaryError if the push
     fails.
     """
+    done = _registration(lambda store, params: track(store, params, stages))
+    assert done
+    return done
+
+
+@reported()
+def register_early(router: Iteration) -> Registration | None:
+    """Register a router, and judge it, before the retraining in the current folder has its last.
+
+    Returns None if no retraining is open. Otherwise like `register_run`.
+    """
+    return _registration(lambda store, params: track_early(store, params, router))
+
+
+def _registration(tracked: Callable[[Store, Params], Run | None]) -> Registration | None:
+    """Register the routers of a run that is tracked, or the router whose run it is."""
     params = load_params()
     store = make_store(params.register_.experiment)
     with exclusively():
-        run = track(store, params, stages)
-        routers = children(store, run.info.run_id)
+        if not (run := tracked(store, params)):
+            return None
+        routers = children(store, run.info.run_id) or [run]
         known = _registered(store, params.register_.model_name, run, routers[-1])
         last = known or _register(store, routers, params)
     push()

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import mlflow
-from mlflow.entities import Run
+from mlflow.entities import Run, ViewType
 
 from citer.config.params import load_params
 from citer.errors import InputError
@@ -19,6 +19,7 @@ from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote
 from flows.own import check_unchanged, differing, named, versioned
 from flows.tracking.contents import PIPELINE, children
 from flows.tracking.database import reported
+from flows.tracking.iteration import Iteration
 from flows.tracking.registry import find_version, run_of
 from flows.tracking.retraining import NO_GIT
 from flows.tracking.store import home, open_store
@@ -47,7 +48,7 @@ def restore(version: int) -> None:
         )
         try:
             _check_out(wanted, before)
-            for run in children(store, parent):
+            for run in children(store, parent, ViewType.ALL):  # a version may use a deleted one
                 _check_preferences(run)
         except (DvcError, InputError) as error:
             _put(before)
@@ -108,8 +109,8 @@ def _copy(files: Sequence[Path], source: Path, target: Path) -> None:
 
 
 def _check_preferences(run: Run) -> None:
-    """Raise InputError if the preference table differs from the table that trained the run."""
-    file = paths.preferences(int(run.data.tags["iteration"]))
+    """Raise InputError if the table that trained the run differs now."""
+    file = Iteration(int(run.data.tags["iteration"])).learnt
     assert run.inputs
     recorded = {used.dataset.name: used.dataset.digest for used in run.inputs.dataset_inputs}
     if not file.exists() or file_md5(file) != recorded[file.as_posix()]:

@@ -23,6 +23,7 @@ from citer.stages import paths
 from citer.storage.schema import HOLDOUT, OUTCOME, PREFERENCE, PROBLEM, SPLITS, point
 from citer.storage.tables import write_json, write_table, write_text
 from flows.dvc_commands import dvc
+from flows.tracking.iteration import Iteration
 from flows.tracking.registry import register_run
 from tests.heads import random_router
 from tests.tiny import make_tiny_pair
@@ -131,8 +132,9 @@ def retrain(
     """Write the files of a retraining to the current folder. Each `seed` gives another one.
 
     Under `rule` the routers answer `correct` of the questions right, for `cost` of the LLM's bytes;
-    `questions` is the prefix of their ids. The LLM answers the same ones right, or the first
-    `llm_correct`. On as many of validation, the rule lost `discordant`.
+    the choice that needs no preferences costs a tenth more. `questions` is the prefix of their ids.
+    The LLM answers the same ones right, or the first `llm_correct`. On as many of validation, the
+    rule lost `discordant`.
     """
     llm_correct = correct if llm_correct is None else llm_correct
     for split in SPLITS:
@@ -145,10 +147,13 @@ def retrain(
     write_json(paths.SUMMARY / "headline.json", {measure.name: correct / QUESTIONS})
     write_text(paths.PAGE, "<h1>A report</h1>\n")
     write_text(paths.SUMMARY / "table.md", "| method | accuracy |\n")
+    own = (certified, questions, conditions, discordant)
+    _write_router(seed, 0, None)
+    _write_report(0, replace(rule, by="entropy"), correct, cost + 0.1, *own)
     for k in (1, 2):
         _write_preferences(seed, k)
         _write_router(seed, k, labels)
-        _write_report(k, rule, correct, cost, certified, questions, conditions, discordant)
+        _write_report(k, rule, correct, cost, *own)
     write_text(Path("dvc.lock"), f"schema: '2.0'\nstages: {{}} # {seed}\n")
 
 
@@ -175,10 +180,11 @@ def _write_router(seed: int, k: int, labels: dict[str, Any] | None) -> None:
     pair = load_pair(PairFolder(paths.SLM, LLM), where)
     router = random_router(pair.slm.hidden_size, seed * 10 + k)
     own = {} if labels is None else {"labels": labels}
-    write_bundle(paths.router(k), router, identity(pair) | {"iteration": k} | own)
-    write_json(paths.router(k) / "metrics.json", {"best_epoch": 7})
-    write_json(paths.router(k) / paths.CURVE, CURVE)
-    write_table(paths.router(k) / paths.HOLDOUT, HOLDOUT.empty_table(), HOLDOUT, {})
+    folder = Iteration(k).router
+    write_bundle(folder, router, identity(pair) | {"iteration": k} | own)
+    write_json(folder / "metrics.json", {"best_epoch": 7})
+    write_json(folder / paths.CURVE, CURVE)
+    write_table(folder / paths.HOLDOUT, HOLDOUT.empty_table(), HOLDOUT, {})
 
 
 def _write_report(

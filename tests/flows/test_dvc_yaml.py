@@ -33,6 +33,11 @@ def stage(name: str) -> dict[str, Any]:
     return entry.get("do", entry)
 
 
+def command(name: str) -> str:
+    """Return the command of a stage, which is also its module. `choose0` is `citer choose 0`."""
+    return str(stage(name)["cmd"].split()[1])
+
+
 def settings(name: str) -> set[str]:
     """Return the settings and whole sections of params.yaml that a stage depends on."""
     return {entry for entry in stage(name).get("params", []) if isinstance(entry, str)}
@@ -45,14 +50,15 @@ def sections(name: str) -> set[str]:
 
 @every_stage
 def test_a_stage_has_one_name_as_module_command_and_params_section(name: str) -> None:
-    assert name in {command.__name__ for command in COMMANDS}
-    assert (STAGE_FOLDER / f"{name}.py").is_file()
-    assert stage(name)["cmd"].split()[:2] == ["citer", name]
-    assert (name in load_params().model_dump(by_alias=True)) == (name not in WITHOUT_SECTION)
+    own = command(name)
+    assert own in {each.__name__ for each in COMMANDS}
+    assert (STAGE_FOLDER / f"{own}.py").is_file()
+    assert name in (own, f"{own}0")
+    assert (own in load_params().model_dump(by_alias=True)) == (own not in WITHOUT_SECTION)
 
 
 def test_there_is_no_section_module_or_command_without_a_stage() -> None:
-    names = set(PIPELINE["stages"])
+    names = {command(name) for name in PIPELINE["stages"]}
     modules = {file.stem for file in STAGE_FOLDER.glob("*.py")} - {
         "__init__",
         "asked",
@@ -119,12 +125,12 @@ def test_iterations_are_listed_only_in_params_yaml() -> None:
 @every_stage
 def test_a_stage_depends_on_the_digest_of_its_own_code(name: str) -> None:
     files = [entry for entry in stage(name).get("params", []) if not isinstance(entry, str)]
-    assert files == ([] if name == "code" else [{paths.CODE.as_posix(): [name]}])
+    assert files == ([] if name == "code" else [{paths.CODE.as_posix(): [command(name)]}])
 
 
 @every_stage
 def test_a_stage_depends_on_the_sections_of_params_that_it_reads(name: str) -> None:
-    own = (STAGE_FOLDER / f"{name}.py").read_text()
+    own = (STAGE_FOLDER / f"{command(name)}.py").read_text()
     shared = (STAGE_FOLDER / "asked.py").read_text() if "import Asked" in own else ""
     read = {
         node.attr
@@ -138,21 +144,22 @@ def test_a_stage_depends_on_the_sections_of_params_that_it_reads(name: str) -> N
 def test_another_place_to_serve_answers_and_chooses_anew() -> None:
     """Its cost decides which rules are worth a test, and which is the cheapest."""
     readers = {name for name in PIPELINE["stages"] if "serve" in settings(name)}
-    assert readers == {"rivals", "evaluate", "choose", "report"}
+    assert readers == {"rivals", "choose0", "evaluate", "choose", "report"}
 
 
 def test_another_promise_makes_only_the_choice_stale() -> None:
     promise = {"evaluate.epsilon", "evaluate.delta"}
     listed = {name: settings(name) for name in PIPELINE["stages"]}
-    assert {name for name in listed if listed[name] & {"evaluate", *promise}} == {"choose"}
-    assert promise < listed["choose"]
+    readers = {name for name in listed if listed[name] & {"evaluate", *promise}}
+    assert readers == {"choose0", "choose"}
+    assert promise < listed["choose"] == listed["choose0"]
     others = {f"evaluate.{key}" for key in EvaluateParams.model_fields} - promise
     assert others < listed["rivals"]
 
 
 @every_stage
 def test_a_stage_that_makes_prompts_depends_on_their_settings(name: str) -> None:
-    code = (STAGE_FOLDER / f"{name}.py").read_text()
+    code = (STAGE_FOLDER / f"{command(name)}.py").read_text()
     makes = "citer.stages.folders" in code or "citer.stages.asked" in code
     of_prompts = {"pair.prompt", "pair.chat", "pair.stop"}
     assert of_prompts & settings(name) == (of_prompts if makes else set())

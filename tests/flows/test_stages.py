@@ -72,7 +72,7 @@ def test_bad_input_fails_at_once_with_its_line_in_the_state(pipeline: Pipeline) 
 @flow
 def run_all() -> None:
     with one_run(print):
-        run_stages(plan(), timedelta(minutes=5))
+        list(run_stages(plan(), timedelta(minutes=5)))
 
 
 def test_after_a_failure_no_other_stage_starts(pipeline: Pipeline) -> None:

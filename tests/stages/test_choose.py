@@ -68,6 +68,15 @@ def test_another_promise_is_judged_without_a_model(
         choose.run(promising(taught, epsilon, 0.2), 1)
 
 
+def test_the_choice_before_any_router_is_one_of_the_rivals_rules(taught: Params) -> None:
+    rivals.run(taught)
+    choose.run(taught, 0)
+    assert not paths.answers(0).exists()
+    rules = read_as(paths.report(0) / "chosen.json", dict[str, ChosenRule])
+    assert "exact" in rules
+    assert not {"router", "audited"} & rules.keys()
+
+
 def test_the_transcript_is_of_the_deployed_rule(taught: Params) -> None:
     rivals.run(taught)
     evaluate.run(taught, 1)

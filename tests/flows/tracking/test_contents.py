@@ -181,6 +181,7 @@ def test_an_interrupted_log_of_a_retraining_is_replaced(
     assert run.info.status == "FINISHED"
     models = store.client.search_logged_models([store.experiment_id])
     assert sorted(model.name for model in models) == ["router", "router", "slm"]
+    assert register().startswith("citer-router version 2 promoted")
 
 
 def test_a_model_of_a_version_is_kept_when_its_run_is_deleted(project: Path) -> None:
