@@ -92,7 +92,7 @@ class Study:
         model = {"method": "draft_model", "model": str(slm), "num_speculative_tokens": drafts}
         own = {"speculative_config": model}
         yield Method("draft_model", _engine(**own), drafts)
-        settings = {"router": str(router), "rule": f"{self.chosen}"}
+        settings = {"router": str(router), "rule": f"{EXACT}"}
         engine = _engine(**own, additional_config={"citer": settings})
         for rule in (self.chosen, EXACT):
             asked = replace(rule, cap=drafts)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from citer.vllm.loading import Served
     from citer.vllm.log import ChatLog
 
-KNOWN = ("0.32",)
+KNOWN = ("0.32", "0.33")  # of 0.33 the names and signatures only: it was not run
 SCHEDULERS = {
     True: "citer.vllm.scheduler.RoutedAsyncScheduler",
     False: "citer.vllm.scheduler.RoutedScheduler",
