@@ -208,7 +208,7 @@ def study_stamp(
     conditions = Conditions.of(problems, params.sampling, identity)
     questions = (problem.problem_id for problem in problems)
     settings = {"seed": seed, "max_new_tokens": decode.max_new_tokens}
-    return identity | settings | {"problems": digest(*questions)} | conditions.stamp
+    return identity | settings | {"problems": digest(*questions)} | conditions.fields
 
 
 def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
