@@ -157,7 +157,6 @@ RESULT = pa.schema(
         _required("correct", pa.bool_()),
         _required("truncated", pa.bool_()),
         _required("counts", pa.struct([_required(name, pa.int32()) for name in _COUNTS])),
-        _required("digest", pa.int64()),  # of its token ids
         pa.field("share", pa.float64()),  # null if `correct` says it
         pa.field("failure", pa.string()),  # of the grader
         _required("token_ids", pa.list_(pa.int32())),  # empty unless the LLM alone wrote them
