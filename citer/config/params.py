@@ -44,7 +44,7 @@ class SamplingParams(Section):
 
 
 class DecodeParams(Section):
-    """How many questions a stage decodes at once, and the longest answer."""
+    """How many questions are decoded at once, and the longest answer."""
 
     slots: Slots
     max_new_tokens: Tokens
@@ -161,13 +161,6 @@ class EvaluateParams(Section):
         return [fraction for fraction in self.llm_fractions if 0 < fraction < 1]
 
 
-class AnswerParams(Section):
-    """Answers of `citer generate`, `citer serve` and the registered model."""
-
-    slots: Slots
-    max_new_tokens: Tokens
-
-
 class ServeParams(Section):
     """Where the deployed rule will serve. It decides policy and cost, and with them the choice."""
 
@@ -206,7 +199,7 @@ class Params(Section):
     train: TrainParams
     evaluate: EvaluateParams
     serve: ServeParams = ServeParams()
-    answer: AnswerParams
+    answer: DecodeParams  # of `citer generate`, `citer serve` and the registered model
     register_: Annotated[RegisterParams, Field(alias="register")]
     workers: WorkerParams = WorkerParams()
 
