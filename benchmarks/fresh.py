@@ -107,7 +107,7 @@ def answered(params: Params, pair: Pair, problems: Sequence[Problem]) -> Seen:
     router, _ = read_bundle(paths.router(number))
     own, report = router.to(pair.slm.device), paths.report(number)
     lines = [
-        Line(Method.of(each.method, scorer_for(own, each.rule)), [each.rule])
+        Line(Method(each.method, scorer_for(own, each.rule)), [each.rule])
         for each in tested(report, params)
     ]
     engine = Engine(pair, params.decode.slots, params.decode.max_new_tokens, delayed=True)

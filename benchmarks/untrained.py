@@ -26,16 +26,16 @@ from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems, seeded
 from citer.data.tasks.grading import assess
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, head_name
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, head_name, routed
 from citer.errors import InputError
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.paired import interval, resamples
 from citer.evaluation.sweep import request
 from citer.models.folder import ModelFolder
 from citer.models.pair import Pair, load_model, load_pair
-from citer.pairs.exact import certain
+from citer.models.router import Router
 from citer.rule import Rule
-from citer.serving.untrained import certain as named
+from citer.serving.untrained import certain
 from citer.stages import paths
 from citer.stages.folders import base_pair, base_slm
 
@@ -57,7 +57,7 @@ Answer = Callable[[Problem], tuple[tuple[int, ...], int | None]]
 def race(params: Params, rules: Sequence[Rule], questions: int) -> None:
     """Answer the questions by all methods in turn, and write what was measured so far."""
     for rule in rules:
-        head_name((), named(rule))  # raises if it asks a trained head
+        head_name((), certain(rule))  # raises if it asks a trained head
     asked = _asked(params, questions)
     pair = load_pair(base_pair(params), params.pair)
     methods = dict(_methods(pair, params, rules))
@@ -91,7 +91,7 @@ def _methods(pair: Pair, params: Params, rules: Sequence[Rule]) -> Iterator[tupl
     engine = Engine(pair, 1, params.decode.max_new_tokens)
     yield LLM, partial(_decoded, engine, LLM_ALONE)
     for rule in rules:
-        yield f"{rule:.4g}", partial(_decoded, engine, certain(named(rule)))
+        yield f"{rule:.4g}", partial(_decoded, engine, routed(Router({}), certain(rule)))
     yield "SLM alone", partial(_decoded, engine, SLM_ALONE)
     by = partial(_generated, pair, params.decode.max_new_tokens)
     stored = ModelFolder(Path(params.pair.slm), base_slm(params).make_prompts)

@@ -29,8 +29,6 @@ TEXT = re.compile(
     r"\s*(\w+)\s+(\S+)(?:\s+audit\s+(\S+))?(?:\s+by\s+(\w+))?"
     r"(?:\s+from\s+(lookup|both))?(?:\s+cap\s+([1-9]\d*))?\s*"
 )
-# Acceptance rules that cost more than `audit` (docs/results.md).
-REMOVED = re.compile(r"\s(judge|kl|top)\s+\S")
 
 
 @dataclass(frozen=True, order=True)
@@ -70,17 +68,9 @@ class Rule:
     draft: Drafter = "slm"
     cap: int = 0
 
-    def __post_init__(self) -> None:
-        if self.by == "audit":  # in earlier cards the only acceptance rule
-            object.__setattr__(self, "by", "")
-
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse a rule. Raises ValueError with the expected form."""
-        if removed := REMOVED.search(str(text)):
-            raise ValueError(
-                f"{text!r}: `{removed[1]}` was removed; expected `audit β` in its place"
-            )
         found = TEXT.fullmatch(str(text))
         visit, at, audit, by, draft, cap = found.groups() if found else [""] * 6
         try:

@@ -1,12 +1,10 @@
 """Strict sections of settings: the types of values, and an error in words for a bad one."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -53,17 +51,6 @@ def _listed_once(names: tuple[str, ...]) -> tuple[str, ...]:
 Once = AfterValidator(_listed_once)
 
 
-def replaced(**instead: str) -> BeforeValidator:
-    """Refuse values that earlier versions had, and say what took the place of each."""
-
-    def check(value: Any) -> Any:
-        if value in (*instead,):
-            raise ValueError(f"{value!r} was removed; expected {instead[value]} in its place")
-        return value
-
-    return BeforeValidator(check)
-
-
 def _can_be_a_path(text: str) -> str:
     if not text.isprintable() or len(text) > 2000 or max(map(len, text.split("/"))) > 200:
         raise ValueError(f"{shown(text)}: expected a path with names of at most 200 letters")
@@ -74,12 +61,8 @@ LocalPath = Annotated[str, AfterValidator(_can_be_a_path)]
 
 
 class Section(BaseModel):
-    """A section of settings: strict types, frozen, and no unknown keys.
+    """A section of settings: strict types, frozen, and no unknown keys."""
 
-    `REMOVED` says of each key that earlier versions had what took its place.
-    """
-
-    REMOVED: ClassVar[Mapping[str, str]] = {}
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="wrap")
@@ -98,8 +81,6 @@ class Section(BaseModel):
         if kind == "extra_forbidden":
             known = ", ".join(field.alias or name for name, field in cls.model_fields.items())
             kind, text = "unknown_key", f"unknown key {place[-1]!r}; expected {known}"
-            if instead := cls.REMOVED.get(str(place[-1])):
-                text = f"{place[-1]} was removed: {instead}"
             place = place[:-1]
         own = PydanticCustomError(kind, "{text}", {**error.get("ctx", {}), "text": text})
         return InitErrorDetails(type=own, loc=place, input=error["input"])

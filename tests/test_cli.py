@@ -264,35 +264,6 @@ def test_a_project_that_cannot_be_written_is_reported_before_a_server_starts(
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "instead"),
-    [
-        (["run", "--seeds", "5"], "`python -m benchmarks.study` trains with several seeds"),
-        (["prepare", "--on-bad-row", "skip"], "prepare.on_bad_row in params.yaml takes its place"),
-        (
-            ["generate", "--router", "r", "--temperature=0.7"],
-            "evaluate.sampling and seed in params.yaml take its place",
-        ),
-    ],
-)
-def test_a_removed_option_says_what_took_its_place(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], instead: str
-) -> None:
-    assert cli.call(arguments) == 2
-    assert re.fullmatch(
-        rf"citer: --[\w-]+ was removed: {re.escape(instead)}\n", capsys.readouterr().err
-    )
-
-
-def test_the_option_for_a_table_of_audits_says_what_took_its_place(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    files = ["--router", "r", "--input", "q", "--output", "a", "--disagreements", "t"]
-    assert cli.call(["generate", *files]) == 2
-    logged = "`citer serve --log` writes such tables"
-    assert capsys.readouterr().err == f"citer: --disagreements was removed: {logged}\n"
-
-
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["--version"]) == 0
     assert capsys.readouterr().out == f"citer {version('citer')}\n"

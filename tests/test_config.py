@@ -143,17 +143,17 @@ def test_shipped_params_load_frozen():
         (
             "audits: [0.25",
             "audits: [0",
-            "evaluate.audits.0: 0: expected β above 0 and at most 1",
+            "evaluate.audits.0: 0: expected greater than 0",
         ),
         (
             "audits: [0.25",
             "audits: [1.1",
-            "evaluate.audits.0: 1.1: expected β above 0 and at most 1",
+            "evaluate.audits.0: 1.1: expected less than or equal to 1",
         ),
         (
             "audits: [0.25",
             "audits: [kl 0",
-            "evaluate.audits.0: 'kl 0': expected β above 0 and at most 1",
+            "evaluate.audits.0: 'kl 0': expected a valid number",
         ),
         ("gammas: [1,", "gammas: [0,", "evaluate.gammas.0: 0: expected greater than 0"),
         ("gammas: [1,", "gammas: [2.5,", "evaluate.gammas.0: 2.5: expected a valid integer"),

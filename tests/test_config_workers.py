@@ -4,7 +4,7 @@ from pathlib import Path
 
 from citer.config.params import load_params
 from citer.executors.workers import WorkerParams
-from tests.test_config_removed import SHIPPED
+from tests.test_config import SHIPPED
 
 
 def test_an_older_file_has_no_such_section(tmp_path: Path) -> None:

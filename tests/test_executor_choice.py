@@ -88,7 +88,7 @@ def test_without_a_cluster_the_user_learns_how_to_start_one(
     monkeypatch.setattr("citer.executors.choose.find_spec", lambda name: ModuleSpec(name, None))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     ended = tmp_path / "ray_current_cluster"
-    monkeypatch.setattr("citer.executors.ray.CURRENT", ended)
+    monkeypatch.setattr("citer.executors.actors.CURRENT", ended)
     for _ in range(2):
         with pytest.raises(InputError, match=r"no cluster runs here, .+ `ray start --head"):
             executor_for(Model(), WorkerParams(executor="ray"))

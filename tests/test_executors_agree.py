@@ -89,9 +89,7 @@ def label(
 
 def evaluate(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> dict[str, bytes]:
     lines = [
-        Line(
-            Method.of("router", ScoredBy(taught.router.heads["stand"])), [Rule("score", 0.5), RULE]
-        ),
+        Line(Method("router", ScoredBy(taught.router.heads["stand"])), [Rule("score", 0.5), RULE]),
         Line(Method("random", random(17)), [Rule("score", 0.3)]),
     ]
     sweep(executor, Engine(pair, 2, max_new_tokens=12), taught.problems, lines, folder)

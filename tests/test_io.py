@@ -5,7 +5,7 @@ import pytest
 
 from citer.errors import InputError
 from citer.storage import tables as io
-from citer.storage.schema import ADDED, LLM_TOKEN, OUTCOME, VERSION, slm_token
+from citer.storage.schema import LLM_TOKEN, VERSION, slm_token
 
 ROWS = [
     {
@@ -102,18 +102,6 @@ def test_a_missing_column_is_refused_in_one_line(tmp_path):
     io.write_table(path, pa.table({"a": [1]}), pa.schema([("a", pa.int64())]), {})
     with pytest.raises(InputError, match=r"columns are \[\], expected \['position'\]$"):
         io.read_table(path, LLM_TOKEN, ["position"])
-
-
-def test_columns_that_an_earlier_citer_did_not_write_are_null(tmp_path):
-    path, names = tmp_path / "t", ["by", "cap", "problem_id"]
-    full = pa.schema([OUTCOME.field(name) for name in names])
-    rows = [{"by": None, "problem_id": "p"}]
-    earlier = pa.schema([field for field in full if field.name not in ADDED])
-    io.write_table(path, pa.Table.from_pylist(rows, earlier), earlier, {})
-    assert io.read_table(path, full).to_pylist() == [{"by": None, "cap": None, "problem_id": "p"}]
-    assert io.read_table(path, OUTCOME, names[1:]).column_names == names[1:]
-    with pytest.raises(InputError, match="columns are"):
-        io.read_table(path, OUTCOME)
 
 
 def test_json_round_trips_and_bad_json_is_refused(tmp_path):

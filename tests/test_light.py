@@ -30,8 +30,7 @@ from tests.tiny import make_tiny_pair
 ROOT = Path(__file__).parents[1]
 STAGES = Path("citer/stages")
 SERVER = Path("citer/serving/server")  # uses the packages of the extra `serve`
-# These use the extra `ray`; `executor_for` has checked for it.
-OF_RAY = {Path("citer/executors", f"{name}.py") for name in ("actors", "ray")}
+OF_RAY = {Path("citer/executors/actors.py")}  # `executor_for` has checked for the extra `ray`
 DISTRIBUTIONS = packages_distributions()  # by imported name
 
 # Imports and versions of the extra's packages fail, as if they were not installed.

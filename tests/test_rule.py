@@ -102,14 +102,6 @@ def test_an_invalid_rule_is_refused_in_one_line(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("audit", ["judge 0.9", "kl 0.5", "top 3", "kl inf"])
-def test_a_removed_acceptance_rule_is_refused_with_its_replacement(audit: str) -> None:
-    text, by = f"risk 0.5 {audit}", audit.split()[0]
-    with pytest.raises(ValueError, match="was removed") as caught:
-        Rule.parse(text)
-    assert str(caught.value) == f"{text!r}: `{by}` was removed; expected `audit β` in its place"
-
-
 def test_a_rule_is_exact_if_its_audit_is_1() -> None:
     assert all(Rule(visit, 0.5, 1).exact for visit in ("score", "risk", "every"))
     assert not any(Rule(visit, 0.5, 0.99).exact for visit in ("score", "risk", "every"))

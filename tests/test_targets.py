@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from citer.evaluation.scorers import TARGETS
-from citer.labelling.targets import marginal_loss, targets
+from citer.stages.router0 import marginal_loss, targets
 from tests.tiny import MATH
 
 REFERENCE = 7

@@ -13,8 +13,8 @@ from sklearn.preprocessing import StandardScaler
 from citer.config.params import TrainParams
 from citer.data.splits import holdout_rows
 from citer.errors import InputError
-from citer.labelling.targets import marginal_loss
 from citer.models.router import EXTRAS, Head, RouterMLP
+from citer.stages.router0 import marginal_loss
 from citer.training.router import (
     NARROW,
     Examples,

@@ -42,13 +42,6 @@ or a server does not answer; 2 bad input: correct it.
 BAD_INPUT, REFUSED = 2, 1  # exit statuses
 # Errors that the user can correct. Others, such as a full disk, may be gone at the next attempt.
 USERS = {errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM}
-SAMPLING = "evaluate.sampling and seed in params.yaml take its place"
-REMOVED = {
-    "--disagreements": "`citer serve --log` writes such tables",
-    "--on-bad-row": "prepare.on_bad_row in params.yaml takes its place",
-    "--seeds": "`python -m benchmarks.study` trains with several seeds",
-    **dict.fromkeys(("--temperature", "--top-k", "--top-p", "--seed"), SAMPLING),
-}
 NEW_OBJECTS = 200_000  # between two collections of the youngest ones
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
@@ -101,9 +94,6 @@ def attempt(arguments: Sequence[str] | None = None) -> tuple[int, str]:
     not answer; the flow retries this.
     """
     try:
-        for option in (given.partition("=")[0] for given in arguments or sys.argv[1:]):
-            if option in REMOVED:
-                raise InputError(f"{option} was removed: {REMOVED[option]}")
         app(arguments, prog_name="citer")
     except TemporaryError as error:
         return REFUSED, str(error)

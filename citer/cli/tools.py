@@ -1,6 +1,5 @@
 """Commands beside the stages: size up a pair, measure speed, make the embedded pair."""
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +26,6 @@ def profile(
     positions: Annotated[
         int, typer.Option(min=2, max=2**24, help="Tokens of a sequence, prompt and answer.")
     ] = 512,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, sizes in bytes.")] = False,
 ) -> None:
     """Show what a pair needs and whether routing can pay, without its weights.
 
@@ -36,7 +34,7 @@ def profile(
     """
     from citer.models.size import ModelSize
     from citer.pairs.profile import Profile
-    from citer.pairs.profile_tables import numbers, show
+    from citer.pairs.profile_tables import show
 
     weights: Weights = "stored"
     if not (slm and llm and dtype):
@@ -45,11 +43,7 @@ def profile(
         dtype = dtype or Dtype(params.pair.dtype)
         weights = params.pair.slm_weights
     sizes = ModelSize.of(slm, dtype, weights), ModelSize.of(llm, dtype)
-    sized = Profile(*sizes, devices, memory, slots, positions)
-    if as_json:
-        typer.echo(json.dumps(numbers(sized), indent=2))
-    else:
-        show(sized)
+    show(Profile(*sizes, devices, memory, slots, positions))
 
 
 def pretrain() -> None:

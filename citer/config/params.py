@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
@@ -28,25 +28,11 @@ from citer.sections import (
     SomeListed,
     Source,
     Tokens,
-    replaced,
 )
 from citer.storage.yaml_file import read_yaml
 
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
-
-
-def _beta(given: Any) -> float:
-    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= 1:
-        return float(given)
-    removed = "; other acceptance rules were removed" if isinstance(given, str) else ""
-    raise ValueError(f"{given!r}: expected β above 0 and at most 1{removed}")
-
-
-Beta = Annotated[float, BeforeValidator(_beta)]
-
-# Keys that several sections had.
-SEED = {"seed": "`seed`, at the top level, takes its place"}
-DECODE = {key: f"decode.{key} takes its place" for key in ("slots", "max_new_tokens")}
+Beta = Annotated[float, Field(gt=0, le=1)]
 
 
 class SamplingParams(Section):
@@ -58,7 +44,7 @@ class SamplingParams(Section):
 
 
 class DecodeParams(Section):
-    """How many questions a stage decodes at once, and the longest answer."""
+    """How many questions are decoded at once, and the longest answer."""
 
     slots: Slots
     max_new_tokens: Tokens
@@ -79,13 +65,6 @@ class ReferenceParams(Section):
     `both`: two rows for a question that has both. `most`: questions of a split at most, chosen by
     the seed.
     """
-
-    REMOVED: ClassVar = {
-        **SEED,
-        **DECODE,
-        "tries": "the LLM answers each question once",
-        "sampling": "the LLM writes references greedily",
-    }
 
     source: Source = "auto"
     most: MostParams = MostParams()
@@ -116,8 +95,6 @@ class FinetuneParams(Section):
     among the ranks, 3 also the weights, and 3-offload keeps these in the CPU's memory.
     """
 
-    REMOVED: ClassVar = SEED | {"checkpoint_steps": "`steps` decides how often it is saved"}
-
     learning_rate: Rate
     steps: Annotated[int, Field(ge=0, le=10**9)]
     batch_size: Slots
@@ -132,8 +109,6 @@ class FinetuneParams(Section):
 class ScoreParams(Section):
     """Teacher-forced scoring."""
 
-    REMOVED: ClassVar = {"shard_problems": "every file has the tokens of 128 problems"}
-
     batch_tokens: Tokens
 
 
@@ -144,27 +119,12 @@ class LabelParams(Section):
     much the LLM's log-odds of its own ending fall.
     """
 
-    REMOVED: ClassVar = {
-        "outcome": "label.method takes its place",
-        "minutes": "label.method says how tokens are labelled, whatever time it takes",
-        "judge": "rules with `audit β` need no head `judge`",
-        "tie": "if both rollouts are wrong, the SLM's token is accepted",
-        **DECODE,
-    }
-
-    method: Annotated[
-        Literal["auto", "rollout", "suffix"], replaced(agreement="suffix, which needs no rollouts,")
-    ] = "auto"
+    method: Literal["auto", "rollout", "suffix"] = "auto"
     rule: RuleText
 
 
 class TrainParams(Section):
     """Training of a router's head."""
-
-    REMOVED: ClassVar = {
-        "seeds": "`python -m benchmarks.study` trains with several seeds",
-        **SEED,
-    }
 
     learning_rate: Rate
     batch_size: Annotated[int, Field(gt=1, le=2**24)]
@@ -181,12 +141,6 @@ class EvaluateParams(Section):
     then P(answer differs from the LLM's) <= epsilon. `auto` is `answers` if all questions of
     validation and test have one, else `llm`. The promise holds at confidence 1 - delta.
     """
-
-    REMOVED: ClassVar = {
-        **SEED,
-        **DECODE,
-        "rivals": "evaluate.candidates has the methods, evaluate.bounds has random, query, oracle",
-    }
 
     llm_fractions: Annotated[tuple[Share, ...], Field(strict=False, min_length=2)]
     risks: Annotated[tuple[Share, ...], Listed]
@@ -207,13 +161,6 @@ class EvaluateParams(Section):
         return [fraction for fraction in self.llm_fractions if 0 < fraction < 1]
 
 
-class AnswerParams(Section):
-    """Answers of `citer generate`, `citer serve` and the registered model."""
-
-    slots: Slots
-    max_new_tokens: Tokens
-
-
 class ServeParams(Section):
     """Where the deployed rule will serve. It decides policy and cost, and with them the choice."""
 
@@ -224,8 +171,6 @@ class ServeParams(Section):
 
 class RegisterParams(Section):
     """Where a router is registered, and the gate's margins."""
-
-    REMOVED: ClassVar = {"batch": "serve.batch takes its place"}
 
     model_name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     experiment: str
@@ -242,8 +187,6 @@ class Iteration(Section):
 class Params(Section):
     """All of `params.yaml`."""
 
-    REMOVED: ClassVar = dict.fromkeys(("score_llm", "score_slm"), "`score` takes its place")
-
     iterations: Annotated[dict[str, Iteration], Field(min_length=1)]
     seed: Seed
     pair: PairParams
@@ -256,7 +199,7 @@ class Params(Section):
     train: TrainParams
     evaluate: EvaluateParams
     serve: ServeParams = ServeParams()
-    answer: AnswerParams
+    answer: DecodeParams  # of `citer generate`, `citer serve` and the registered model
     register_: Annotated[RegisterParams, Field(alias="register")]
     workers: WorkerParams = WorkerParams()
 

@@ -2,7 +2,7 @@
 
 from os.path import normpath
 from pathlib import PurePath
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -86,12 +86,6 @@ class PrepareParams(Section):
     A split with a file of its own gets all rows of that file, and none of `train`. The bare
     questions of `traffic` are distributed like the rows of `train`.
     """
-
-    REMOVED: ClassVar = {
-        "seed": "`seed`, at the top level, takes its place",
-        "audited": "prepare.traffic reads the questions of such answers, and label.method: auto "
-        "labels them without a rollout",
-    }
 
     toy: ToyParams | None
     train: Annotated[tuple[SourceFile, ...], Listed]

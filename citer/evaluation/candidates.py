@@ -113,7 +113,7 @@ def _fits(rule: Rule) -> bool:
 
 def _line(scorers: Mapping[str, Scorer], rules: Sequence[Rule]) -> Line:
     name = method_of(rules[0])
-    return Line(Method.of(name, scorers[rules[0].by], STYLES[name]), rules)
+    return Line(Method(name, scorers[rules[0].by], STYLES[name]), rules)
 
 
 def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:

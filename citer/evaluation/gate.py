@@ -1,7 +1,6 @@
 """Decide whether a new router (the challenger) replaces the serving one (the champion)."""
 
 from dataclasses import dataclass
-from math import inf
 from typing import NamedTuple
 
 from citer.evaluation.choice import least_questions
@@ -22,18 +21,6 @@ class Answered(NamedTuple):
     graded: GradedAnswers
     batched: float | None = None
     bound: float = 0.0
-
-    @property
-    def damage(self) -> str:
-        """What cannot be a measurement, or an empty string: NaN compares with nothing."""
-        for key, answer in self.graded.items():
-            if answer.correct not in (True, False):
-                return f"question {key}: correct is {answer.correct}, expected true or false"
-            if not 0 < answer.bytes < inf:
-                return f"question {key}: {answer.bytes:g} bytes, expected more than 0"
-        if self.batched is not None and not 0 < self.batched < inf:
-            return f"{self.batched:g} bytes per answer in the batch, expected more than 0"
-        return "" if 0 <= self.bound <= 1 else f"bound {self.bound:g}, expected 0 to 1"
 
 
 class Decision(NamedTuple):
@@ -74,13 +61,8 @@ class Gate:
         """Decide whether to promote the challenger, whose rule must be `certified` on validation.
 
         A champion that does not keep the promise of this gate, or was certified `elsewhere`, is no
-        bar. The challenger is not
-        promoted if the two cannot be compared, or if anything measured is no number.
+        bar. The challenger is not promoted if the two cannot be compared.
         """
-        named = {"the challenger": challenger, "the champion": champion, "the LLM": llm_alone}
-        for name, version in named.items():
-            if version and (damage := version.damage):
-                return Decision(False, UNCOMPARED.format(difference=f"{name}: {damage}"))
         if broken := self._broken_promise(challenger, llm_alone.graded, certified):
             return Decision(False, broken)
         if champion is None:

@@ -105,26 +105,20 @@ class Conditions(NamedTuple):
     def stored(cls, fields: Mapping[str, Any]) -> "Conditions":
         """Read the fields of a stamp, or the tags of a version.
 
-        Without any, they are accuracy, greedy. Raises InputError for an unknown measure.
+        Raises InputError for an unknown measure.
         """
-        name = fields.get("measure", ACCURACY.name)
+        name = fields.get("measure")
         if name not in MEASURES:
             raise InputError(f"measure: {name!r}; expected {' or '.join(map(repr, MEASURES))}")
         against = (fields.get(field, "") for field in AGAINST)
-        return cls(MEASURES[name], fields.get("sampling", GREEDY), *against)
+        return cls(MEASURES[name], fields["sampling"], *against)
 
     @property
     def fields(self) -> dict[str, str]:
-        """What `stored` reads."""
+        """What `stored` reads: the fields of a stamp. Those of fidelity may be missing."""
         stored = {"measure": self.measure.name, "sampling": self.sampling}
         against = dict(zip(AGAINST, (self.llm, self.prompts), strict=True))
         return stored | {field: value for field, value in against.items() if value}
-
-    @property
-    def stamp(self) -> dict[str, str]:
-        """The fields that a stamp needs: none for accuracy, greedy, as in earlier tables."""
-        usual = Conditions().fields.items()
-        return {name: value for name, value in self.fields.items() if (name, value) not in usual}
 
     @property
     def measured(self) -> str:

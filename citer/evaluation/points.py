@@ -106,17 +106,12 @@ def read_findings(folder: Path, batches: Sequence[Batch], stamp: Row) -> Finding
     for name, schema in _schemas(batches, Conditions.stored(stamp).measure).items():
         path = folder / f"{name}.parquet"
         tables[name] = read_table(path, schema)
-        stored = _complete(table_metadata(path))
-        for field, value in _complete(stamp).items():
+        stored = table_metadata(path)
+        for field, value in stamp.items():
             if stored.get(field) != value:
                 raise InputError(f"{path}: its {field} is {stored.get(field)}, here it is {value}")
     names = _point(batches).names
     return Findings(tables["outcomes"], tables["points"].rename_columns(names).to_pylist())
-
-
-def _complete(stamp: Row) -> Row:
-    """Add the conditions that a stamp leaves out."""
-    return stamp | Conditions.stored(stamp).fields
 
 
 def _schemas(batches: Sequence[Batch], measure: Measure) -> dict[str, pa.Schema]:
@@ -166,8 +161,8 @@ def rule_columns(rule: Rule) -> Row:
 
 
 def rule_of(row: Row) -> Rule:
-    """Read the `rule_columns` of a row. Those of an earlier citer have no `draft` and no `cap`."""
-    given = {name: row[name] for name in ("by", "draft", "cap") if row.get(name)}
+    """Read the `rule_columns` of a row."""
+    given = {name: row[name] for name in ("by", "draft", "cap") if row[name]}
     return Rule(row["visit"], row["threshold"], row["audit"], **given)
 
 

@@ -1,6 +1,5 @@
 """The result of one policy on one question, as an object and as a row of the RESULT table."""
 
-import hashlib
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -27,7 +26,6 @@ class Result(NamedTuple):
     correct: bool
     truncated: bool
     counts: Counts
-    digest: int = 0  # of its token ids: equal answers have equal digests
     share: float | None = None  # of the answer, where it is neither 0 nor 1
     failure: str | None = None  # why the grader failed
     token_ids: Sequence[int] = ()
@@ -41,17 +39,10 @@ class Result(NamedTuple):
             correct=grade.correct,
             truncated=answer.truncated,
             counts=answer.counts,
-            digest=token_digest(answer.token_ids),
             share=grade.partial,
             failure=grade.failure,
             token_ids=answer.token_ids if answer.policy.rule == LLM else (),
         )
-
-
-def token_digest(token_ids: Sequence[int]) -> int:
-    """Hash token ids to a signed integer of 64 bits, equal in every process."""
-    content = array("i", token_ids).tobytes()
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
 
 def as_row(policy: int, result: Result) -> Row:

@@ -116,7 +116,7 @@ class Study:
 
     def _taus(self, scorers: Mapping[str, Scorer]) -> dict[str, list[float]]:
         """Return quantiles of each scorer's scores in the SLM's own answers."""
-        alone = [Line(Method.of("slm", each), [SLM_ALONE.rule]) for each in scorers.values()]
+        alone = [Line(Method("slm", each), [SLM_ALONE.rule]) for each in scorers.values()]
         return {
             name: quantiles(own.scores, self.params.fractions)
             for name, [own] in zip(scorers, self._sweep(self.holdout, alone), strict=True)
@@ -208,7 +208,7 @@ def study_stamp(
     conditions = Conditions.of(problems, params.sampling, identity)
     questions = (problem.problem_id for problem in problems)
     settings = {"seed": seed, "max_new_tokens": decode.max_new_tokens}
-    return identity | settings | {"problems": digest(*questions)} | conditions.stamp
+    return identity | settings | {"problems": digest(*questions)} | conditions.fields
 
 
 def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:

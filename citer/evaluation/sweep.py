@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import pyarrow as pa
 import torch
@@ -37,16 +37,11 @@ FEW = 32  # questions of a part of a large pair on a CPU, which takes minutes
 
 
 class Method(NamedTuple):
-    """A scorer of the SLM's tokens, with a name and a style. It reads `weight_bytes` per token."""
+    """A scorer of the SLM's tokens, with a name and a style."""
 
     name: str
     scorer: Scorer
-    weight_bytes: int = 0
     style: Style = PLAIN
-
-    @classmethod
-    def of(cls, name: str, scorer: Scorer, style: Style = PLAIN) -> Self:
-        return cls(name, scorer, weight_bytes(scorer), style)
 
 
 class Line(NamedTuple):
@@ -140,8 +135,8 @@ def parts_of(
 
 
 def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
-    name, _, weights, style = line.method
-    prices = Prices.of(pair, weights)
+    name, scorer, style = line.method
+    prices = Prices.of(pair, weight_bytes(scorer))
     return [Run(name, p.rule, results[p], prices, style) for p in line.policies]
 
 

@@ -1,4 +1,6 @@
-"""Run the units of a stage in Ray actors.
+"""Run the units of a stage in the actors of a Ray cluster.
+
+All machines need the same environment, and the project and its models under the same paths.
 
 Ray's own retries are no substitute. A restarted actor may wait for ever for the GPU of a lost
 machine, a task without an actor loads its models in each unit, and Ray repeats without an end a
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from traceback import format_exc
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import ray
 from ray import ObjectRef
@@ -28,9 +30,13 @@ from citer.errors import InputError, TemporaryError
 from citer.executors.base import I, Job, R, Unit, count_death, noted
 from citer.progress import Advance
 
+if TYPE_CHECKING:  # an actor without a job need not import it
+    import torch
+
 Resource = Literal["CPU", "GPU"]
 NEEDS = {"CPU": {"num_cpus": 1}, "GPU": {"num_cpus": 0, "num_gpus": 1}}
 SECONDS = 1.0  # between two reports of progress
+CURRENT = Path("/tmp/ray/ray_current_cluster")  # `ray start` writes the cluster's address to it
 
 
 @dataclass
@@ -44,6 +50,43 @@ class _Task:
 
 
 Tasks = dict[ObjectRef, _Task]
+
+
+def connect(device: "torch.device") -> "RayActors":
+    """Connect this process to a Ray cluster.
+
+    It is that of `$RAY_ADDRESS`, or of `ray start` on this machine. An actor gets a GPU if `device`
+    is one, else a core. Raises InputError if no cluster answers.
+    """
+    named = os.environ.get("RAY_ADDRESS")
+    address = named or (CURRENT.read_text() if CURRENT.exists() else "")
+    if not _answers(address):
+        lost = f"RAY_ADDRESS: {named!r}: does not answer" if named else "Ray: no cluster runs here"
+        expected = "expected HOST:PORT of a Ray cluster, or `ray start --head` on this machine"
+        raise InputError(f"{lost}, {expected}")
+    _join(address)
+    return RayActors("GPU" if device.type == "cuda" else "CPU")
+
+
+def _join(address: str) -> None:
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address=address, logging_level="error", log_to_driver=False)
+    except (ConnectionError, RuntimeError) as error:
+        expected = "expected a cluster that this machine has joined"
+        token = "RAY_AUTH_MODE=token if it has a token"
+        reason = f"{error}, {expected}, and {token}"
+        raise InputError(f"Ray at {address!r}: {reason}") from None
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=10):
+            return True
+    except (OSError, OverflowError, ValueError):
+        return False
 
 
 class RayActors:

@@ -41,7 +41,7 @@ def executor_for(placed: Placed, workers: WorkerParams | None = None) -> Executo
     if workers and workers.executor == "ray":
         if find_spec("ray") is None:
             raise InputError("workers.executor: 'ray' is not installed: pip install 'citer[ray]'")
-        from citer.executors.ray import connect
+        from citer.executors.actors import connect
 
         return connect(placed.device)
     if gpus := _gpus(placed):

@@ -1,6 +1,6 @@
 """The section `workers` of `params.yaml`: who runs the parts of a stage."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from citer.sections import Section
 
@@ -10,12 +10,5 @@ class WorkerParams(Section):
 
     executor: `local`, this machine; `ray`, a cluster (extra `citer[ray]`)
     """
-
-    REMOVED: ClassVar = {
-        "address": "RAY_ADDRESS in the environment takes its place",
-        "stages": "stages run one after another, each on all devices",
-        "hostfile": "all finetune.processes run on this machine",
-        "devices": "CUDA_VISIBLE_DEVICES in the environment takes its place",
-    }
 
     executor: Literal["local", "ray"] = "local"

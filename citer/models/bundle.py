@@ -40,11 +40,6 @@ def _identifier(name: str) -> str:
     return name
 
 
-def _without_judge(heads: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the head of an acceptance rule that earlier versions had."""
-    return {name: head for name, head in heads.items() if name != "judge"}
-
-
 HeadName = Annotated[str, AfterValidator(_identifier)]
 
 
@@ -110,7 +105,7 @@ class Card(BaseModel):
     """The keys of `router.json` that are read. Other keys are allowed."""
 
     schema_version: Literal[3]
-    heads: Annotated[dict[HeadName, HeadCard], AfterValidator(_without_judge), Field(min_length=1)]
+    heads: Annotated[dict[HeadName, HeadCard], Field(min_length=1)]
     weights: str | None = None  # digest of router.safetensors; None if no head has weights
     feature: str
     slm: Origin
@@ -118,10 +113,10 @@ class Card(BaseModel):
     dtype: str
     tokenizer: str
     template: str
-    prompts: PromptSettings = PromptSettings()  # earlier cards have none
+    prompts: PromptSettings = PromptSettings()
     threshold: Deployed | None = None
     serve: Place = Place()  # registration adds it
-    labels: Labels | None = None  # earlier cards have none
+    labels: Labels | None = None  # None: no labels, as for router 0
 
 
 def identity(pair: "Pair") -> dict[str, Any]:

@@ -53,26 +53,19 @@ def _check_ids(path: Path, tokenizer: PreTrainedTokenizerFast, vocab_size: int) 
 def tokenizer_parts(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     """Return everything that decides which ids a text gets.
 
-    Truncation and padding are left out: encoding uses neither. `prompt` is present only if it
-    differs from the default, so that other tokenizers keep their digest.
+    Truncation and padding are left out: encoding uses neither. `prompt` shows what the
+    post-processor adds, which tokenizer_config.json may change.
     """
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     parts = {
         part: content[part] for part in ("normalizer", "pre_tokenizer", "model", "added_tokens")
     }
-    plain, prompt = (token_ids(ROUND_TRIP, tokenizer, begins=begins) for begins in (False, True))
-    if prompt != plain:  # the post-processor, which tokenizer_config.json may change, adds tokens
-        parts["prompt"] = prompt
-    return parts
+    return parts | {"prompt": token_ids(ROUND_TRIP, tokenizer, begins=True)}
 
 
 def tokenizer_digest(parts: Mapping[str, Any], eos_ids: Iterable[int]) -> str:
-    """Return a digest of a tokenizer's parts and of the ids that end an answer.
-
-    An EOS that is only id 0 is left out: the digests of the embedded pair have no part for it.
-    """
-    eos = sorted(eos_ids)
-    return digest(json.dumps({**parts, **({} if eos == [0] else {"eos": eos})}, sort_keys=True))
+    """Return a digest of a tokenizer's parts and of the ids that end an answer."""
+    return digest(json.dumps({**parts, "eos": sorted(eos_ids)}, sort_keys=True))
 
 
 def named_eos_ids(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[int]:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from citer.decoding.answer import Request, Visit
 from citer.decoding.engine import Engine
-from citer.decoding.policy import CERTAINTIES, Policy, StepView, always_slm
+from citer.decoding.policy import CERTAINTIES, Policy, StepView
 from citer.evaluation.cost import Batch, Prices, Trace, batches
 from citer.models.forced import Text, predict
 from citer.models.pair import Pair
@@ -123,11 +123,6 @@ def _drafted(rule: Rule, agrees: Sequence[bool], scores: Sequence[float] | None)
 def _of_oracle(answer: Forced) -> list[Visit]:
     places = [n for n, agrees in enumerate(answer.agrees) if not agrees]
     return [Visit(at - last, at, at) for last, at in pairwise([-1, *places])]
-
-
-def certain(rule: Rule) -> Policy:
-    """Return the policy of a rule that needs no trained head."""
-    return Policy(CERTAINTIES.get(rule.by, always_slm), rule)
 
 
 def seconds(engine: Engine, requests: Sequence[Request], policy: Policy) -> float:

@@ -1,7 +1,6 @@
-"""A profile for people and for programs."""
+"""A profile as tables."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -20,51 +19,21 @@ def show(profile: Profile) -> None:
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
 
 
-def numbers(profile: Profile) -> dict[str, Any]:
-    """Return the same numbers, in bytes. Those of routing are None if the tokenizers differ."""
-    batches = () if profile.differing else BATCHES
-    return {
-        "models": {"slm": _facts(profile.slm), "llm": _facts(profile.llm)},
-        "needed_bytes": profile.needed,
-        "fits_one_device": profile.fits_one,
-        "left_bytes": profile.left,
-        "tokenizers_differ": None if profile.uncompared else bool(profile.differing),
-        "cost": {b.name: {str(f): profile.cost(f, b) for f in FRACTIONS} for b in batches} or None,
-        "pays_to": {batch.name: profile.pays_to(batch) for batch in batches} or None,
-    }
-
-
-def _facts(size: ModelSize) -> dict[str, Any]:
-    card = size.model.card
-    return {
-        "path": str(card.path),
-        "parameters": size.parameters,
-        "all_weight_bytes": size.resident,
-        "weight_bytes": card.weight_bytes,
-        "kv_bytes": card.kv_bytes,
-        "context": card.context,
-        "vocab_size": card.vocab_size,
-        "quantised": size.quantised,
-        "source": size.source,
-    }
-
-
 def _models(profile: Profile) -> Table:
     table = Table("", "SLM", "LLM", box=box.SIMPLE_HEAD)
-    rows: dict[str, tuple[str, Callable[[Any], str]]] = {
-        "path": ("folder", str),
-        "parameters": ("parameters", "{:,}".format),
-        "all_weight_bytes": ("all weights", _size),
-        "weight_bytes": ("weights read per token", _size),
-        "kv_bytes": ("KV cache per position", _size),
-        "context": ("context", "{:,} positions".format),
-        "vocab_size": ("vocabulary", "{:,} ids".format),
-        "quantised": ("quantised", lambda is_so: "yes" if is_so else "no"),
-        "source": ("read from", str),
+    rows: dict[str, Callable[[ModelSize], str]] = {
+        "folder": lambda size: str(size.model.card.path),
+        "parameters": lambda size: f"{size.parameters:,}",
+        "all weights": lambda size: _size(size.resident),
+        "weights read per token": lambda size: _size(size.model.card.weight_bytes),
+        "KV cache per position": lambda size: _size(size.model.card.kv_bytes),
+        "context": lambda size: f"{size.model.card.context:,} positions",
+        "vocabulary": lambda size: f"{size.model.card.vocab_size:,} ids",
+        "quantised": lambda size: "yes" if size.quantised else "no",
+        "read from": lambda size: size.source,
     }
-    slm, llm = _facts(profile.slm), _facts(profile.llm)
-    for key, (name, shown) in rows.items():
-        table.add_row(name, shown(slm[key]), shown(llm[key]))
+    for name, shown in rows.items():
+        table.add_row(name, shown(profile.slm), shown(profile.llm))
     return table
 
 

@@ -23,7 +23,6 @@ CONFIG = {
     "axis": AXIS | MUTED | SIZES,
     "circle": {"size": 60, "opacity": 1},
     "point": {"size": 60, "opacity": 1},
-    "header": {"labelColor": "var(--fg)", "labelFontSize": 11},
     "view": {"stroke": None},
 }
 WIDTH, HEIGHT = 400, 260  # pixels

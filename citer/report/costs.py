@@ -1,19 +1,16 @@
-"""Costs: beside all others, by batch size, and which method reaches an accuracy most cheaply."""
+"""Charts of costs: beside all others, and by batch size."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import altair as alt
 
 from citer.evaluation.cost import Batch
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import Kind, Row, label
-from citer.evaluation.metrics import fraction_for
 from citer.report.charts import ROW, TIP, Drawn, chart, mixed, percent, raw
-from citer.report.standings import OURS, efficient
+from citer.report.standings import OURS
 from citer.report.worth import COST, PART
 
-SHARES = (0.9, 0.95, 0.99, 1.0)  # of the LLM's accuracy
 SHADES = (40, 70, 100)  # percent of the colour, by batch size
 MOST = 1.0  # the right end of the axis of changes: twice the rival's cost
 FAR = 9.0  # an end without limit: outside the axis
@@ -92,39 +89,3 @@ def _costs(row: Row, batches: Sequence[Batch]) -> Iterator[Row]:
         look = ("var(--bg)", "var(--second)") if batch.schedule == "delayed" else (shade, shade)
         tip = f"{label(row['method'])}\n{batch}: cost {cost:.3f}"
         yield own | {"cost": cost, "fill": look[0], "stroke": look[1], "tip": tip}
-
-
-class Cheapest(NamedTuple):
-    """The least cost at which a method reaches a share of the LLM's accuracy."""
-
-    method: str
-    cost: float
-
-
-def winners(
-    points: Sequence[Row], batches: Sequence[Batch], task: str = "all"
-) -> list[tuple[float, list[Cheapest | None]]]:
-    """For each share of the LLM's accuracy, return the cheapest method of each batch.
-
-    It is None where no method is cheaper than the LLM. A cost is read linearly between the
-    efficient points of a method, as in the table of the summary. Both models alone take part.
-    """
-    mine = [point for point in points if point["task"] == task]
-    return [
-        (share, [_cheapest(mine, task, batch.column, share) for batch in batches])
-        for share in SHARES
-    ]
-
-
-def _cheapest(points: Sequence[Row], task: str, column: str, share: float) -> Cheapest | None:
-    (llm,) = (point for point in points if point["method"] == "llm")
-    methods = {p["method"] for p in points if p["kind"] not in (Kind.ALONE, Kind.BOUND)}
-    found = []
-    for method in sorted(methods):
-        line = efficient(points, method, task, column)
-        cost = fraction_for(
-            share * llm["accuracy"], [p[column] for p in line], [p["accuracy"] for p in line]
-        )
-        found += [] if cost is None else [Cheapest(method, cost)]
-    best = min(found, key=lambda each: each.cost, default=None)
-    return best if best and best.cost < llm[column] else None

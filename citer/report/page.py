@@ -11,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from citer.data.tasks import task_label
 from citer.evaluation.choice import Chosen, ChosenRule, deployed
 from citer.evaluation.cost import Batch
 from citer.evaluation.measure import Conditions
@@ -22,7 +21,6 @@ from citer.report.standings import chosen_point, interval, promise, standings
 from citer.storage.schema import HOLDOUT
 from citer.storage.tables import read_as, read_json, read_table, write_text
 
-Curve = dict[str, list[float]]
 CODE = re.compile("`([^`]*)`")
 MEANINGS = {  # of the methods' names, for readers without the documentation
     "router": "CITER: a head that learns from preferences",
@@ -47,8 +45,8 @@ class PageStudy:
 
     `batches` are those of which the points have the cost.
     `tokens` are the transcripts and `routers` the folders of each iteration, the last one deployed.
-    `finetune` is the file with the losses of finetuning, `worth` that of the comparison with all
-    others. A section whose file is missing is left out.
+    `worth` is the file of the comparison with all others. A section whose file is missing is left
+    out.
     """
 
     points: Sequence[Row]
@@ -57,7 +55,6 @@ class PageStudy:
     batches: Sequence[Batch]
     tokens: Mapping[str, Path]
     routers: Mapping[str, Path]
-    finetune: Path
     worth: Path
 
     @property
@@ -83,7 +80,6 @@ def write_page(path: Path, study: PageStudy) -> None:
     environment.filters |= {
         "percent": charts.percent,
         "label": label,
-        "task": task_label,
         "code": _code,
         "interval": interval,
         "shown": tokens.shown,
@@ -98,7 +94,6 @@ def write_page(path: Path, study: PageStudy) -> None:
 def _headline(study: PageStudy) -> dict[str, Any]:
     method, chosen = study.deployed
     point = chosen_point(study.points, method, chosen.rule)
-    tasks = ["all", *sorted({p["task"] for p in study.points} - {"all"})]
     return {
         "iteration": study.iteration,
         "conditions": study.conditions,
@@ -110,7 +105,6 @@ def _headline(study: PageStudy) -> dict[str, Any]:
         "batches": study.batches,
         "delayed": any(batch.schedule == "delayed" for batch in study.batches),
         "meanings": list(_meanings(styles(study.points), study.iteration)),
-        "winners": {task: costs.winners(study.points, study.batches, task) for task in tasks},
     }
 
 
@@ -134,23 +128,13 @@ def _charts(study: PageStudy) -> dict[str, Any]:
 
 
 def _router(study: PageStudy) -> dict[str, Any]:
-    shown: dict[str, Any] = {"finetuning": None, "calibration": None, "training": None}
-    if study.finetune.exists() and (losses := read_as(study.finetune, Curve)["loss"]):
-        shown["finetuning"] = router.curve_chart("step", [(router.TRAINING, False, losses)])
-    if (file := study.routers[study.iteration] / "holdout.parquet").exists():
-        holdout = read_table(file, HOLDOUT)
-        shown["calibration"] = router.calibration_chart(holdout)
-        shown["calibration_error"] = router.calibration_error(holdout)
-        shown["histogram"] = router.histogram_chart(holdout)
-    curves: list[tuple[str, bool, list[float]]] = []
-    for iteration, folder in study.routers.items():
-        if (file := folder / "curve.json").exists():
-            curve, earlier = read_as(file, Curve), iteration != study.iteration
-            curves.append((router.TRAINING, earlier, curve["train_loss"]))
-            curves.append((router.HELD_OUT, earlier, curve["holdout_loss"]))
-    if curves:
-        shown["training"] = router.curve_chart("epoch", curves)
-    return shown
+    if not (file := study.routers[study.iteration] / "holdout.parquet").exists():
+        return {"calibration": None}
+    holdout = read_table(file, HOLDOUT)
+    return {
+        "calibration": router.calibration_chart(holdout),
+        "calibration_error": router.calibration_error(holdout),
+    }
 
 
 def _answers(study: PageStudy) -> dict[str, Any]:

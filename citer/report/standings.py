@@ -47,13 +47,11 @@ def frontier(points: Sequence[Row], method: str, task: str = "all") -> list[Row]
     )
 
 
-def efficient(
-    points: Sequence[Row], method: str, task: str = "all", cost: str = "cost_b1"
-) -> list[Row]:
-    """Keep the points that are more accurate than all cheaper ones, the models alone included."""
+def efficient(points: Sequence[Row], method: str, task: str = "all") -> list[Row]:
+    """Keep the points more accurate than all cheaper ones at batch 1, the models alone included."""
     line: list[Row] = []
     own = _points(points, {method, *MODELS}, task)
-    for point in sorted(own, key=lambda point: point[cost]):
+    for point in sorted(own, key=lambda point: point["cost_b1"]):
         if not line or point["accuracy"] > line[-1]["accuracy"]:
             line.append(point)
     return line

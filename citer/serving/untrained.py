@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from citer.config.pair import PairParams
-from citer.config.params import SHIPPED, AnswerParams, Params, load_params
+from citer.config.params import SHIPPED, DecodeParams, Params, load_params
 from citer.data.prompts import PromptKind
 from citer.decoding.policy import head_name
 from citer.errors import InputError
@@ -31,7 +31,7 @@ def folder_params(slm: Path, llm: Path) -> Params:
     shipped = load_params(SHIPPED)
     own = {"slm": str(slm), "llm": str(llm), "dtype": "bfloat16", "prompt": _prompt(llm)}
     pair = PairParams(**shipped.pair.model_dump() | own)
-    answer = AnswerParams(slots=8, max_new_tokens=512)
+    answer = DecodeParams(slots=8, max_new_tokens=512)
     return shipped.model_copy(update={"pair": pair, "answer": answer})
 
 

@@ -9,7 +9,7 @@ from citer.config.params import Params
 from citer.data.problems import Problem, read_problems
 from citer.data.references import asked, asked_of_llm, check_answers
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, routed
 from citer.errors import InputError
 from citer.evaluation.methods import label
 from citer.evaluation.sweep import request
@@ -17,8 +17,9 @@ from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.room import check_examples, check_longest, check_room
+from citer.models.router import Router
 from citer.pairs.budget import dearest, in_range, total
-from citer.pairs.exact import COLUMNS, best, certain, priced, read_by_slm, seconds, table
+from citer.pairs.exact import COLUMNS, best, priced, read_by_slm, seconds, table
 from citer.pairs.forecast import Workload, in_words
 from citer.pairs.hints import reason_to_stop, warnings
 from citer.pairs.probe import (
@@ -127,9 +128,9 @@ def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply]) -> None:
     rule = best(found, COLUMNS[0]).rule
     assert rule, "the oracle is no rule"
     asked = [request(reply.problem, pair) for reply in replies[:TIMED]]
-    routed, alone = (seconds(engine, asked, each) for each in (certain(rule), LLM_ALONE))
+    ours, alone = (seconds(engine, asked, each) for each in (routed(Router({}), rule), LLM_ALONE))
     say(
-        f"`{rule:.4g}`: {routed / alone:.2f} of the LLM's seconds ({len(asked)} answers, one by "
+        f"`{rule:.4g}`: {ours / alone:.2f} of the LLM's seconds ({len(asked)} answers, one by "
         f'one); serve it now: citer serve --rule "{rule:.4g}"'
     )
 

@@ -63,7 +63,6 @@ def _write_page(found: "_Found", params: Params) -> None:
         counted(params.evaluate, params.serve),
         tokens={k: paths.transcript(int(k)) for k in params.iterations},
         routers={k: paths.router(int(k)) for k in params.iterations},
-        finetune=paths.FINETUNE,
         worth=paths.SUMMARY / WORTH,
     )
     write_page(paths.PAGE, study)

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 VERSION = 2
 TOP_LOGPROBS = 8
-ADDED = ("draft", "cap")  # columns that tables of an earlier citer lack
 
 SPLITS = ("sft", "preference", "validation", "test")
 CASES = ("slm_right", "llm_right", "same_wrong", "contested")
@@ -21,15 +20,6 @@ def _required(name: str, kind: pa.DataType) -> pa.Field:
 
 CHOICES = pa.list_(pa.struct([_required("label", pa.string()), _required("text", pa.string())]))
 MESSAGES = pa.list_(pa.struct([_required("role", pa.string()), _required("content", pa.string())]))
-AUDITS = pa.list_(
-    pa.struct(
-        [
-            _required("position", pa.int32()),  # index in the reference
-            _required("slm_token", pa.int32()),  # the SLM's token at this position
-            _required("kept", pa.bool_()),  # whether its odds sufficed
-        ]
-    )
-)
 
 PROBLEM = pa.schema(
     [
@@ -43,8 +33,6 @@ PROBLEM = pa.schema(
         _required("split", pa.string()),
         pa.field("messages", MESSAGES),  # the turns before the question; null without any
         pa.field("written_by", pa.string()),  # "llm": the LLM wrote the reference; null: given
-        pa.field("audits", AUDITS),  # null: of answers that earlier versions learnt from
-        pa.field("token_ids", pa.list_(pa.int32())),  # null: of such an answer
     ]
 )
 
@@ -169,7 +157,6 @@ RESULT = pa.schema(
         _required("correct", pa.bool_()),
         _required("truncated", pa.bool_()),
         _required("counts", pa.struct([_required(name, pa.int32()) for name in _COUNTS])),
-        _required("digest", pa.int64()),  # of its token ids
         pa.field("share", pa.float64()),  # null if `correct` says it
         pa.field("failure", pa.string()),  # of the grader
         _required("token_ids", pa.list_(pa.int32())),  # empty unless the LLM alone wrote them

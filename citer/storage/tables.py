@@ -174,24 +174,14 @@ def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[s
 def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
     """Read a Parquet file, or only `columns` of it, and check it against `schema`.
 
-    Columns in `schema.ADDED` that the file lacks are null. Raises InputError with the file and the
-    first column that is not as declared.
+    Raises InputError with the file and the first column that is not as declared.
     """
     check_seal(path)
     stored = pq.read_schema(path).names
     expected = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     table = pq.read_table(path, columns=columns and [name for name in columns if name in stored])
-    table = _with_added(table, expected)
     if mismatch := schema_mismatch(table, expected):
         raise InputError(f"{path}: {mismatch}")
-    return table
-
-
-def _with_added(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    for place, field in enumerate(schema):
-        if field.name in schemas.ADDED and field.name not in table.column_names:
-            nulls = pa.nulls(len(table), field.type)
-            table = table.add_column(min(place, table.num_columns), field, nulls)
     return table
 
 

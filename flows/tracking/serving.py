@@ -45,7 +45,7 @@ class RoutedModel(PythonModel):
             llm=config["llm"],
             device=config["device"],
             dtype=card["dtype"],
-            slm_weights=config.get("slm_weights", "stored"),  # earlier models have none
+            slm_weights=config["slm_weights"],
             cuda_graphs=config["cuda_graphs"],
             llm_device_map=config["llm_device_map"],
             llm_url=config["llm_url"],

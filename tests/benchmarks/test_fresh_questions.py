@@ -19,6 +19,7 @@ from citer.demo import toy
 from citer.evaluation.candidates import STYLES
 from citer.evaluation.choice import Candidate, ChosenRule
 from citer.evaluation.evidence import Tried
+from citer.evaluation.measure import Conditions
 from citer.evaluation.place import counted
 from citer.evaluation.points import (
     ROUTER_STAMP,
@@ -122,7 +123,7 @@ def reported(own: Own, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Own:
     places = counted(params.evaluate, params.serve)
     report.mkdir(parents=True)
     findings = Findings(outcome_table(runs), point_rows(runs, places)).candidates
-    write_findings(report, findings, places, ROUTER_STAMP)
+    write_findings(report, findings, places, ROUTER_STAMP | Conditions().fields)
     rules = {"router": chosen(BY_SCORE), "exact": chosen(LLM), "speculative": chosen(EXACT)}
     write_json(report / "chosen.json", {name: asdict(each) for name, each in rules.items()})
     return own

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from citer.executors import ray as joining
+from citer.executors import actors as joining
 from citer.executors.base import Executor
 
 ROOT = Path(__file__).parents[2]

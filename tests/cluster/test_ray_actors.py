@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from citer.errors import InputError, TemporaryError
-from citer.executors import ray as joining
+from citer.executors import actors as joining
 from citer.executors.base import Unit
 from tests.cluster import jobs
 from tests.cluster.conftest import Cluster, end
@@ -23,7 +23,7 @@ STAGE = """
 import sys, torch
 from pathlib import Path
 from citer.executors.base import Unit
-from citer.executors.ray import connect
+from citer.executors.actors import connect
 from tests.cluster.jobs import sleep
 
 list(connect(torch.device("cpu")).run(sleep, [Unit("one", Path(sys.argv[1]))], print))

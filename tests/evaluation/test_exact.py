@@ -4,11 +4,12 @@ import pytest
 
 from citer.decoding.answer import Visit
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE
+from citer.decoding.policy import LLM_ALONE, routed
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
-from citer.pairs.exact import COLUMNS, Forced, best, certain, priced, read_by_slm, visits
+from citer.models.router import Router
+from citer.pairs.exact import COLUMNS, Forced, best, priced, read_by_slm, visits
 from citer.pairs.probe import ask
 from citer.rule import Rule
 
@@ -35,7 +36,7 @@ def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> Non
     compared = 0
     for reply in (reply for reply in asked.replies if not reply.truncated):
         [own] = read_by_slm(study.pair, [reply])
-        [answer] = engine.decode([request(reply.problem, study.pair)], certain(rule))
+        [answer] = engine.decode([request(reply.problem, study.pair)], routed(Router({}), rule))
         made = [(visit.drafted, visit.kept) for visit in answer.visits]
         if all(drafted == rule.at for drafted, _ in made[:-1]):
             seen = [(visit.drafted, visit.kept) for visit in visits(rule, own)]

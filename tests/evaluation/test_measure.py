@@ -45,8 +45,7 @@ def test_conditions_are_read_as_they_are_stored(conditions):
     assert Conditions.stored({"seed": 3} | conditions.fields) == conditions
 
 
-def test_an_earlier_study_without_conditions_is_greedy_and_by_accuracy():
-    assert str(Conditions.stored({})) == "accuracy, greedy"
+def test_an_unknown_measure_is_refused():
     with pytest.raises(InputError, match="measure: 'speed'; expected 'accuracy' or 'fidelity'"):
         Conditions.stored({"measure": "speed"})
 

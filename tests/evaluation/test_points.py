@@ -9,6 +9,7 @@ from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import Policy, always_slm
 from citer.errors import InputError
 from citer.evaluation.cost import Prices, Trace, batches
+from citer.evaluation.measure import Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.metrics import share_interval
 from citer.evaluation.points import (
@@ -243,20 +244,23 @@ def test_only_methods_that_learn_from_an_iterations_labels_get_its_number_and_lo
     assert found.outcomes.schema == outcome_table([]).schema
 
 
+STAMP = {"seed": 1, "dtype": "float32"} | Conditions().fields
+
+
 @pytest.fixture
 def written(tmp_path):
     runs = [ROUTED, AUDITED, ALONE]
     points_by_key = Findings(outcome_table(runs), point_rows(runs, BATCHES))
-    write_findings(tmp_path, points_by_key, BATCHES, {"seed": 1, "dtype": "float32"})
+    write_findings(tmp_path, points_by_key, BATCHES, STAMP)
     return tmp_path, points_by_key
 
 
 def test_findings_round_trip_through_files(written):
     folder, points_by_key = written
-    assert read_findings(folder, BATCHES, {"seed": 1, "dtype": "float32"}) == points_by_key
+    assert read_findings(folder, BATCHES, STAMP) == points_by_key
 
 
 def test_findings_of_another_study_are_refused_by_field(written):
     folder, _ = written
     with pytest.raises(InputError, match=r"outcomes\.parquet: its dtype is float32, here .*64"):
-        read_findings(folder, BATCHES, {"seed": 1, "dtype": "float64"})
+        read_findings(folder, BATCHES, STAMP | {"dtype": "float64"})

@@ -10,7 +10,7 @@ import pytest
 from citer.data.tasks.grading import Grade
 from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import SLM_ALONE
-from citer.evaluation.result import Result, as_row, from_row, token_digest
+from citer.evaluation.result import Result, as_row, from_row
 from citer.storage.schema import RESULT
 from citer.storage.tables import read_table, write_table
 from tests.tiny import MATH
@@ -35,9 +35,3 @@ def test_a_result_is_read_as_it_was_written(visits: tuple[Visit, ...], tmp_path:
 
 def test_every_plain_field_of_a_result_has_a_column() -> None:
     assert {*Result._fields} - {"problem"} == {*RESULT.names} - {"policy", "problem_id"}
-
-
-def test_a_digest_is_the_same_in_every_process_and_depends_on_every_token() -> None:
-    assert token_digest((1, 2, 3)) == -7044357283931317034
-    different = [(), (0,), (0, 0), (1, 2), (2, 1), (1, 2, 3)]
-    assert len({*map(token_digest, different)}) == len(different)

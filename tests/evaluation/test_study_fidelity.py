@@ -11,7 +11,7 @@ from citer.data.tasks import find_task
 from citer.decoding.engine import Engine, Request
 from citer.decoding.policy import Policy, routed
 from citer.errors import InputError
-from citer.evaluation.measure import FIDELITY
+from citer.evaluation.measure import FIDELITY, Conditions
 from citer.evaluation.points import Findings, read_findings, write_findings
 from citer.evaluation.study import Study
 from citer.models.router import Router
@@ -121,9 +121,8 @@ def test_points_by_fidelity_are_stored_in_a_column_of_its_name(faithful, found, 
 
 
 def test_tables_of_other_conditions_are_refused_by_field(faithful, found, tmp_path):
-    """Also if the table has conditions that the expected stamp leaves out."""
     warm = stamp_of(faithful) | {"sampling": "temperature 0.7"}
-    by_accuracy = {k: v for k, v in stamp_of(faithful).items() if not k.startswith("measure")}
+    by_accuracy = stamp_of(faithful) | Conditions().fields
     for written, expected, complaint in (
         (warm, stamp_of(faithful), "its sampling is temperature 0.7, here it is greedy"),
         (stamp_of(faithful), warm, "its sampling is greedy, here it is temperature 0.7"),
@@ -136,7 +135,8 @@ def test_tables_of_other_conditions_are_refused_by_field(faithful, found, tmp_pa
 
 
 def test_the_stamp_names_measure_sampling_and_llm(study, faithful):
-    assert not {"measure", "sampling", "measure_llm", "measure_prompts"} & stamp_of(study).keys()
+    assert Conditions().fields.items() <= stamp_of(study).items()
+    assert not {"measure_llm", "measure_prompts"} & stamp_of(study).keys()
     sampled = replace(study, params=PARAMS.model_copy(update={"sampling": WARM}))
     assert stamp_of(sampled) == stamp_of(study) | {"sampling": "temperature 0.7, top-p 0.9"}
     assert stamp_of(faithful)["measure"] == "fidelity"

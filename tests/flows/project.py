@@ -141,7 +141,7 @@ def retrain(
         write_table(paths.referenced(split), PROBLEM.empty_table(), PROBLEM, {"split": split})
     splits = ("test", "validation")
     alone = [_outcomes(each, "llm", LLM_ALONE, llm_correct, 1.0, questions) for each in splits]
-    _write_outcomes(paths.RIVALS, *alone)
+    _write_outcomes(paths.RIVALS, *alone, stamp=(conditions or Conditions()).fields)
     write_json(paths.FINETUNE, {"step": [1, 2, 3], "loss": [3.0, 2.0, 1.5]})
     measure = (conditions or Conditions()).measure
     write_json(paths.SUMMARY / "headline.json", {measure.name: correct / QUESTIONS})
@@ -209,7 +209,7 @@ def _write_report(
     ]
     outcomes = [_outcomes("test", ours, rule, correct, cost, questions)]
     outcomes += [_outcomes(*place, 0, 2.0, questions) for place in elsewhere]
-    stamp = conditions.fields if conditions else {}
+    stamp = (conditions or Conditions()).fields
     _write_outcomes(folder, *outcomes, stamp=stamp)
     chosen = ChosenRule(rule, 0.05, 0.05, QUESTIONS, discordant, 0.04, certified, 0.25, cost)
     costlier = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
@@ -265,9 +265,7 @@ def _outcomes(
 
 
 def _write_outcomes(
-    folder: Path, *outcomes: Iterator[dict[str, Any]], stamp: dict[str, str] | None = None
+    folder: Path, *outcomes: Iterator[dict[str, Any]], stamp: dict[str, str]
 ) -> None:
     rows = [row for each in outcomes for row in each]
-    write_table(
-        folder / "outcomes.parquet", pa.Table.from_pylist(rows, OUTCOME), OUTCOME, stamp or {}
-    )
+    write_table(folder / "outcomes.parquet", pa.Table.from_pylist(rows, OUTCOME), OUTCOME, stamp)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config.params import AnswerParams, Params, load_params
+from citer.config.params import DecodeParams, Params, load_params
 from citer.models.bundle import folder_identity, identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.serving.deployment import Deployment, deploy, served_pair
@@ -26,7 +26,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     Path("data/models").mkdir(parents=True)
     slm.rename("data/models/slm")
     pair = loaded.pair.model_copy(update={"llm": str(llm), "slm": str(slm)})
-    limits = AnswerParams(slots=2, max_new_tokens=MAX_NEW_TOKENS)
+    limits = DecodeParams(slots=2, max_new_tokens=MAX_NEW_TOKENS)
     return loaded.model_copy(update={"pair": pair, "answer": limits})
 
 

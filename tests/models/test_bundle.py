@@ -9,7 +9,7 @@ import torch
 from citer.errors import InputError
 from citer.models.bundle import check_identity, identity, read_bundle, write_bundle
 from citer.models.pair import Pair
-from citer.models.router import FEATURE, Head, Router, RouterMLP
+from citer.models.router import FEATURE, Head, Router
 from tests.heads import random_head
 
 ALWAYS = Head(None)
@@ -52,21 +52,6 @@ def test_a_constant_head_of_a_bundle_is_read_back_as_constant(
     assert back.heads[constant] == ALWAYS
     expected = router.heads[trained].score(feature_NF)
     assert torch.equal(back.heads[trained].score(feature_NF), expected)
-
-
-def test_a_head_of_a_removed_acceptance_rule_is_left_out(
-    router: Router, pair: Pair, feature_NF: torch.Tensor, tmp_path: Path
-) -> None:
-    """Earlier versions trained a head `judge`, which read the features of both models."""
-    judge = Head(RouterMLP(8, 0.1, inputs=77).eval())
-    write_bundle(tmp_path / "old", Router({**router.heads, "judge": judge}), identity(pair))
-    back, card = read_bundle(tmp_path / "old")
-    assert list(back.heads) == ["stand", "agree"]
-    assert torch.equal(
-        back.heads["stand"].score(feature_NF), router.heads["stand"].score(feature_NF)
-    )
-    write_bundle(tmp_path / "new", back, card)
-    assert list(read_bundle(tmp_path / "new")[1]["heads"]) == ["stand", "agree"]
 
 
 def test_constant_heads_have_no_weights_on_disk(pair: Pair, tmp_path: Path) -> None:

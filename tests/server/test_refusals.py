@@ -26,7 +26,7 @@ REFUSED = [
     ({"response_format": {"type": "json_object"}}, "response_format: {'type': 'json_object'}"),
     (
         {"extra_body": {"citer": {"rule": "risk 0.5 kl 2"}}},
-        "citer.rule: 'risk 0.5 kl 2': `kl` was removed; expected `audit β` in its place",
+        "citer.rule: 'risk 0.5 kl 2': expected `score τ`",
     ),
     ({"temperature": -1}, "temperature: -1: expected greater than or equal to 0"),
     ({"temperature": 1, "top_p": 0}, "top_p: 0: expected greater than 0"),
@@ -35,7 +35,7 @@ REFUSED = [
     ({"stop": ""}, "stop.0: '': expected at least 1"),
     ({"stop": ["a", ""]}, "stop.1: '': expected at least 1"),
     ({"stop": 5}, "stop: 5: expected a valid array"),
-    ({"logprobs": True}, "logprobs: were removed: `vllm serve` has them"),
+    ({"logprobs": True}, "logprobs: not supported; `vllm serve` has them"),
     ({"top_logprobs": 2}, "top_logprobs: 2: expected 0"),
     ({"messages": []}, "messages: []; expected a list of turns"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role: 'tool'; expected"),
@@ -111,7 +111,7 @@ def test_a_prompt_that_is_far_too_long_is_refused_before_it_is_encoded(
 
 
 def test_a_completion_has_no_log_probabilities(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="logprobs: were removed: "):
+    with pytest.raises(openai.BadRequestError, match="logprobs: not supported"):
         client.completions.create(model="tiny", prompt="a", logprobs=0)
 
 

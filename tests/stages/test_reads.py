@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from citer.config.params import AnswerParams, Params
+from citer.config.params import DecodeParams, Params
 from citer.data.problems import read_problems, write_problems
 from citer.models import folder, weights
 from citer.models.folder import ModelFolder
@@ -75,7 +75,7 @@ def small(params: Params) -> Params:
     changes = {
         "evaluate": params.evaluate.model_copy(update=few),
         "finetune": params.finetune.model_copy(update=steps),
-        "answer": AnswerParams(slots=2, max_new_tokens=12),
+        "answer": DecodeParams(slots=2, max_new_tokens=12),
     }
     return decoding(params.model_copy(update=changes), max_new_tokens=12)
 

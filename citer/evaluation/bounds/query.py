@@ -36,7 +36,7 @@ def query_bound(setting: Setting, lessons: Lessons) -> Bound:
 
     feature_QF, label_Q = examples(lessons)
     scorer = ScoredBy(Head(logistic(feature_QF, label_Q)).to(setting.pair.slm.device))
-    method, held_out_Q = Method.of("query", scorer, STYLE), _held_out(feature_QF, label_Q)
+    method, held_out_Q = Method("query", scorer, STYLE), _held_out(feature_QF, label_Q)
     rules = [Rule("score", tau) for tau in quantiles(held_out_Q.tolist(), FRACTIONS)]
     return Bound(Line(method, [SLM]), partial(mixed, rules))
 

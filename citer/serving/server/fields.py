@@ -148,7 +148,7 @@ def read(kind: type[AnyAsked], body: bytes) -> AnyAsked:
         raise InputError("citer.written: True; expected `stream`, too")
     for name, value in (asked.model_extra or {}).items():
         if name == "logprobs" and value is not None and value is not False:
-            raise InputError("logprobs: were removed: `vllm serve` has them (docs/serving.md)")
+            raise InputError("logprobs: not supported; `vllm serve` has them (docs/serving.md)")
         if name not in IGNORED and value is not None and value not in NEUTRAL.get(name, ()):
             expected = " or ".join(map(repr, NEUTRAL.get(name, ())))
             hint = f"expected {expected}" if expected else "not a field that is supported"
