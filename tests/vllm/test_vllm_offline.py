@@ -1,11 +1,13 @@
 """Routing in a real vLLM, offline: against vLLM alone, for its draft model and its `ngram`."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from citer.models.folder import PairFolder
 from tests.vllm.api import write_router
+from tests.vllm.eagle import train
 from tests.vllm.offline import CAP, ENGINE, LLM, SLM, Done, Job, draft_model, run, start, wide_slm
 
 pytestmark = pytest.mark.vllm
@@ -137,21 +139,29 @@ def test_asynchronous_scheduling_changes_no_answer(
     assert not done["unrouted"].counts["drafted"]
 
 
-NGRAM = {"method": "ngram", "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+def speculation(method: str, folder: Path) -> dict[str, Any]:
+    own = {"method": method, "num_speculative_tokens": 4}
+    if method == "ngram":
+        return own | {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
+    return own | {"model": str(train(folder / "eagle"))}
 
 
-def test_any_speculator_of_vllm_can_be_relaxed(alone: dict[str, Done], tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["ngram", "eagle"])
+def test_any_speculator_of_vllm_can_be_relaxed(
+    alone: dict[str, Done], tmp_path: Path, method: str
+) -> None:
     jobs = {
         "exact": Job(SOME, rules=["audit 1"]),
         "relaxed": Job(SOME, rules=["audit 0.05"]),
         "alone": Job(SOME, rules=["score 1"]),
     }
-    done = run(tmp_path, jobs, {"rule": "audit 0.25"}, NGRAM | {"num_speculative_tokens": 4})
+    done = run(tmp_path, jobs, {"rule": "audit 0.25"}, speculation(method, tmp_path))
     assert done["exact"].answers == done["alone"].answers == alone["few"].answers
     assert done["relaxed"].answers != alone["few"].answers
-    exact, relaxed = (done[name].counts["accepted"] for name in ("exact", "relaxed"))
-    assert relaxed > exact > 0
-    assert not done["alone"].counts["drafted"]
+    counts = {name: done[name].counts for name in jobs}
+    assert counts["relaxed"]["visits"] < counts["exact"]["visits"]
+    assert counts["exact"]["accepted"] > 0
+    assert not counts["alone"]["drafted"]
 
 
 def test_a_router_of_another_llm_is_refused(tmp_path: Path, slm: Path) -> None:
