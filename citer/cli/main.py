@@ -21,7 +21,7 @@ from citer.errors import InputError, TemporaryError, one_line
 from citer.executors.memory import advice, ran_out
 
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
-    "Answers": [answers.generate, serve.serve],
+    "Answers": [answers.generate, serve.serve, answers.certify],
     "Retraining and registry": [
         pipeline.run,
         pipeline.schedule,

@@ -66,7 +66,7 @@ def train(folder: Path) -> Path:
 
 
 def _texts(folders: PairFolder) -> list[list[int]]:
-    """Return prompts with the references that the LLM has learnt; none is a question of the tests."""
+    """Return prompts with references; none of the questions is one that the tests ask."""
     known = questions(400)[100:]
     encode = folders.prompts.encode_all(known).values()
     rows = [[*example.prompt_ids, *example.reference_ids] for example in encode]

@@ -10,9 +10,15 @@ import openai
 import pytest
 from openai import OpenAI
 
+from citer.config.params import SHIPPED, load_params
+from citer.data.problems import write_problems
+from citer.errors import InputError
+from citer.pairs.budget import changed
+from citer.serving.certify import certify
+from citer.stages import paths
 from tests.flows.servers import until
 from tests.vllm.api import KEY, client, counters, documented_chat, prompts, routed_server
-from tests.vllm.offline import PYTHON, questions
+from tests.vllm.offline import LLM, PYTHON, SLM, questions
 
 pytestmark = [
     pytest.mark.vllm,
@@ -178,3 +184,20 @@ def test_24_clients_at_once_get_the_answers_of_one(api: OpenAI) -> None:
             return [reply.choices[0].text for reply in replies]
 
     assert answers(EXACT) == answers(LLM_ALONE)
+
+
+def test_a_rule_is_certified_through_the_server(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four questions cannot certify what loses none of them."""
+    pair = {"slm": str(SLM), "llm": str(LLM), "dtype": "float32"}
+    params = changed(load_params(SHIPPED), {f"pair.{name}": each for name, each in pair.items()})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CITER_LLM_API_KEY", KEY)
+    paths.REFERENCES.mkdir(parents=True)
+    write_problems(paths.referenced("validation"), questions(4), {})
+    assert not certify(params, url, EXACT)
+    shown = capsys.readouterr().out
+    assert "and the routed answer is wrong on 0 of them" in shown.replace("\n", " ")
+    with pytest.raises(InputError, match=r"'risk 2': expected `score τ`"):
+        certify(params, url, "risk 2")
