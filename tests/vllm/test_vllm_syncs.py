@@ -1,0 +1,67 @@
+"""A round of drafts never waits for the device: nothing looks at a value of it.
+
+Tensors on torch's meta device have no values, so whatever would wait for one fails.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from citer.models.vocabulary import Vocabulary
+from citer.rule import Rule
+from citer.vllm.drafting import Flag
+from citer.vllm.routing import Drafter, Routing, Rows
+from tests.heads import random_router
+
+META = torch.device("meta")
+HIDDEN, WORDS, SLOTS, MOST = 16, 64, 8, 6
+
+
+class NothingArrives(Flag):
+    """A flag of a GPU whose copies are always on their way; the steps that it has seen."""
+
+    seen = 0
+
+    def known(self, true: Tensor) -> bool:
+        assert true.device == META
+        self.seen += 1
+        return False
+
+
+def routing(flag: Flag) -> Routing:
+    router = random_router(HIDDEN).to(META)
+    eos_E = torch.zeros(1, dtype=torch.long, device=META)
+    drafter = Drafter(router, Vocabulary(WORDS, (0, 1)), eos_E, flag)
+    own = Routing(SLOTS, MOST, META, drafter, logged=False)
+    texts = ("risk 0.7 audit 0.25", "score 0.5 by entropy", "every 4 audit 1", "score 1")
+    for slot, text in enumerate(texts):
+        own.add(slot, Rule.parse(text))
+    return own
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(*shape, dtype=dtype, device=META)
+
+
+@torch.inference_mode()
+def test_neither_drafting_nor_judging_looks_at_the_device() -> None:
+    flag = NothingArrives(META)
+    own, slots, slot_R = routing(flag), np.arange(4), numbers(4, dtype=torch.long)
+    drafter = own.drafter
+    assert drafter
+    assert own.begin(slots, slot_R, MOST)
+    steps = 1
+    while drafter.take(numbers(4, dtype=torch.long), numbers(4, HIDDEN), numbers(4, WORDS)):
+        steps += 1
+    own.end(slot_R)
+    assert steps == flag.seen + 1 == MOST  # the last step ends the round in any case
+    rows = Rows(*(numbers(20, dtype=torch.long) for _ in Rows._fields))
+    own.audit(numbers(20, WORDS), rows, slots, numbers(20))
+    own.count(["a"] * 4, rows, slot_R, numbers(4, dtype=torch.long), numbers(20, dtype=torch.long))
+    assert own.counts.slm_steps == MOST
+
+
+def test_what_waits_for_a_value_would_be_seen() -> None:
+    with pytest.raises(RuntimeError):
+        Flag(META).known(numbers(()).bool())
