@@ -21,12 +21,17 @@ from tests.heads import random_router
 from tests.vllm import offline
 from tests.vllm.offline import LLM, PYTHON, ROOT, draft_model, questions, wide_slm
 
-KEY = "a key of the tests"
-ENVIRONMENT = offline.ENVIRONMENT | {
-    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/vllm/site")]),
+KEY = "a-key-of-the-tests"
+SERVED = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
     "VLLM_LOG_STATS_INTERVAL": "1",
 }
+NATIVE = offline.NATIVE | SERVED  # for a server that does not route
+ENVIRONMENT = (
+    offline.ENVIRONMENT
+    | SERVED
+    | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/vllm/site")])}
+)
 
 
 def documented_template() -> str:

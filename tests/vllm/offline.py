@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 SLM, LLM = ROOT / "data/pair/slm", ROOT / "data/pair/llm"
 PYTHON = os.environ.get("VLLM_PYTHON", "")
 CAP = 16
-ENVIRONMENT = {
+NATIVE = {
     "PYTHONPATH": str(ROOT),
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -32,8 +32,8 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
-    "TRITON_INTERPRET": "1",  # before torch imports Triton
 }
+ENVIRONMENT = NATIVE | {"TRITON_INTERPRET": "1"}  # before torch imports Triton
 ENGINE = {
     "dtype": "float32",
     "max_model_len": 256,

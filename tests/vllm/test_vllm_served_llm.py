@@ -28,7 +28,7 @@ from citer.storage.schema import PREFERENCE
 from citer.storage.tables import read_table
 from tests.flows.servers import free_port, serving
 from tests.heads import random_router
-from tests.vllm.api import ENVIRONMENT, plain
+from tests.vllm.api import NATIVE, plain
 from tests.vllm.offline import LLM, ROOT, SLM
 
 pytestmark = pytest.mark.vllm
@@ -42,7 +42,7 @@ RULES = ("score 0.5", "risk 0.9 audit 0.1", "risk 0.5 audit 1")
 def url() -> Iterator[str]:
     port = free_port()
     options = f"--served-model-name llm --host 127.0.0.1 --port {port}"
-    with serving(plain(*options.split()), ENVIRONMENT, f"http://127.0.0.1:{port}", seconds=400):
+    with serving(plain(*options.split()), NATIVE, f"http://127.0.0.1:{port}", seconds=400):
         yield f"http://127.0.0.1:{port}"
 
 
