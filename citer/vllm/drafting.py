@@ -5,12 +5,18 @@ from torch import Tensor
 
 from citer.vllm.rules import Limits
 
+LAG = 2  # steps of the SLM between a flag and the wait for it, if ranks must agree
+
 
 class Flag:
-    """Whether something has become true on the device, as far as the host knows without waiting."""
+    """Whether something has become true on the device, as far as the host knows without waiting.
 
-    def __init__(self, device: torch.device) -> None:
-        self._round = 0
+    If several ranks compute `together`, all must learn it at the same step: they run the same
+    collective operations. The host then waits for a flag of `LAG` steps ago.
+    """
+
+    def __init__(self, device: torch.device, *, together: bool = False) -> None:
+        self._round, self._age, self._together = 0, LAG, together
         self._copied: torch.cuda.Event | None = None
         if device.type == "cuda":
             self._host = torch.zeros((), dtype=torch.long).pin_memory()  # the last true round
@@ -20,18 +26,29 @@ class Flag:
     def begin(self) -> None:
         """Begin a round, in which it is not true yet."""
         self._round += 1
+        self._age = LAG
 
     def known(self, true: Tensor) -> bool:
         """Return whether an earlier value has arrived that was true. If not, send this one."""
         if self._copied is None:
             return bool(true)
-        if not self._copied.query():
+        if not self._arrived(self._copied):
             return False
         if int(self._host) == self._round:
             return True
         self._host.copy_(true.long() * self._round, non_blocking=True)
         self._copied.record()
+        self._age = 0
         return False
+
+    def _arrived(self, copied: torch.cuda.Event) -> bool:
+        if not self._together:
+            return copied.query()
+        self._age += 1
+        if self._age < LAG:
+            return False
+        copied.synchronize()
+        return True
 
 
 class Round:

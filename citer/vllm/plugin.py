@@ -89,6 +89,7 @@ def _route(config: Any) -> None:
 def _refuse_unserved(config: Any) -> None:
     used = {
         "--pipeline-parallel-size": config.parallel_config.pipeline_parallel_size > 1,
+        "--enable-expert-parallel": config.parallel_config.enable_expert_parallel,
         "--scheduler-cls": config.scheduler_config.scheduler_cls,
         "--worker-extension-cls": config.parallel_config.worker_extension_cls,
         "the model runner V1 (VLLM_USE_V2_MODEL_RUNNER)": not config.use_v2_model_runner,

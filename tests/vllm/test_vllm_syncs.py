@@ -65,3 +65,47 @@ def test_neither_drafting_nor_judging_looks_at_the_device() -> None:
 def test_what_waits_for_a_value_would_be_seen() -> None:
     with pytest.raises(RuntimeError):
         Flag(META).known(numbers(()).bool())
+
+
+class Stream:
+    """An event of a GPU, whose copies arrive a number of steps after they were sent."""
+
+    def __init__(self, delay: int) -> None:
+        self.delay, self.sent, self.now, self.waits = delay, -delay, 0, 0
+
+    def record(self) -> None:
+        self.sent = self.now
+
+    def query(self) -> bool:
+        return self.now - self.sent >= self.delay
+
+    def synchronize(self) -> None:
+        self.waits += not self.query()
+
+
+def known_at(delay: int, *, together: bool) -> tuple[list[int], int]:
+    """Return when each of two rounds, which end at steps 3 and 1, is known to have ended."""
+    flag, stream = Flag(torch.device("cpu"), together=together), Stream(delay)
+    flag._host, flag._copied = torch.zeros((), dtype=torch.long), stream  # type: ignore[assignment]
+    found = []
+    for ends in (3, 1):
+        flag.begin()
+        for step in range(1, 20):
+            stream.now += 1
+            if flag.known(torch.tensor(step >= ends)):
+                found.append(step)
+                break
+    return found, stream.waits
+
+
+def test_one_rank_never_waits_and_learns_of_the_end_when_it_arrives() -> None:
+    assert known_at(1, together=False) == ([4, 2], 0)
+    assert known_at(3, together=False) == ([7, 4], 0)
+
+
+def test_ranks_that_compute_together_learn_of_the_end_at_the_same_step() -> None:
+    """However slow the device of a rank is, and only a slow one waits."""
+    fast, waits = known_at(1, together=True)
+    assert (fast, waits) == ([5, 3], 0)
+    for delay in (2, 3, 9):
+        assert known_at(delay, together=True)[0] == fast
