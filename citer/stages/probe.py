@@ -1,5 +1,6 @@
 """Let each model alone answer a few validation questions, before the stages that take long."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
@@ -33,6 +34,7 @@ from citer.pairs.probe import (
     speed,
 )
 from citer.progress import progress, say
+from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.budget import keep
 from citer.stages.folders import base_pair
@@ -41,6 +43,7 @@ from citer.storage.tables import remove, write_json, write_table
 
 Splits = Mapping[str, Sequence[Problem]]
 TIMED = 3  # questions that are answered one by one
+DRAFTS = 16  # of a request at most, inside vLLM
 ALONE = {"slm": SLM_ALONE, "llm": LLM_ALONE}
 
 
@@ -133,6 +136,17 @@ def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply]) -> None:
         f"`{rule:.4g}`: {ours / alone:.2f} of the LLM's seconds ({len(asked)} answers, one by "
         f'one); serve it now: citer serve --rule "{rule:.4g}"'
     )
+    say(f"or in vLLM: {vllm_line(pair, rule)}")
+
+
+def vllm_line(pair: Pair, rule: Rule) -> str:
+    """Return the command that serves a rule inside vLLM, with the weights as they are stored."""
+    model = f"{pair.slm.card.path}"
+    slm = {"method": "draft_model", "model": model, "num_speculative_tokens": DRAFTS}
+    settings = {"citer": {"rule": f"{rule:.4g}"}}
+    options = {"--speculative-config": slm, "--additional-config": settings}
+    named = (f"{name} '{json.dumps(value)}'" for name, value in options.items())
+    return f"vllm serve {pair.llm.card.path} {' '.join(named)}"
 
 
 def _show_forecast(work: Workload, params: Params) -> None:

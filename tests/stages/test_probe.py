@@ -1,6 +1,8 @@
 """The stage `probe`, from files to files."""
 
+import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from citer.errors import InputError
 from citer.pairs.probe import QUESTIONS
 from citer.stages import paths, probe
 from citer.storage.schema import SPLITS
+from citer.vllm.loading import Served
 from tests.stages.conftest import ROOT, decoding
 from tests.tiny import MATH, MC, make_tiny_pair
 
@@ -88,6 +91,11 @@ def test_a_pair_that_knows_the_questions_passes(project, capsys):
     probe.run(decoding(with_floor(project, 0.5), max_new_tokens=40))
     assert paths.PASSED.exists()
     shown = capsys.readouterr().out
+    line = shlex.split(next(each for each in shown.splitlines() if "or in vLLM: " in each))
+    options = dict(zip(line[-4::2], map(json.loads, line[-3::2]), strict=True))
+    served = Served(options["--additional-config"]["citer"]["rule"], (), 16, scored=True)
+    assert served.asked(None).exact
+    assert options["--speculative-config"]["model"] == project.pair.slm
     assert "4 of 6" in shown
     assert shown.count("probe:") == 1  # where it runs, and no warning
 
