@@ -51,11 +51,11 @@ from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.storage.tables import read_json, write_json
 
-TASK, QUESTIONS = "math", 256
+TASK = "math"
 SLOTS = (8, 32)
 CAPS = (8, 16, 24)  # drafts of a row for one visit, at most
 GPU = torch.cuda.is_available()
-ROUNDS = 3 if GPU else 1
+ROUNDS, QUESTIONS = (3, 256) if GPU else (1, 96)
 ALONE = "LLM alone"
 EXACT = Rule("risk", 0.4, 1)
 FACTOR = 2  # of the width of a head
