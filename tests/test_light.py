@@ -126,6 +126,7 @@ REFUSED = [
     *(["run"], ["compare"], ["promote", "1"], ["restore", "1"], ["schedule", "--cron", "@daily"]),
     *(["prepare"], ["probe"], ["finetune"], ["router0"], ["rivals"], ["report"]),
     *(["train", "1"], ["evaluate", "1"], ["choose", "1"]),
+    ["certify", "--url", "http://127.0.0.1:1", "--rule", "audit 1"],
 ]
 
 

@@ -76,23 +76,6 @@ def generate(
         generate(params, bundle, input, output, own)
 
 
-def certify(
-    url: Annotated[str, typer.Option(help="Address of a vLLM server with the plugin.")],
-    rule: Annotated[str, typer.Option(help='A rule that it serves, such as "audit 0.25".')],
-) -> None:
-    """Test on a running server whether a rule keeps the promise, with any speculator of vLLM.
-
-    Asks the validation questions of data/references with the rule and with the LLM alone,
-    serve.batch at once. evaluate.epsilon and evaluate.delta are the promise. Exit status 1: it is
-    not kept.
-    """
-    params = load_params()
-    from citer.serving.certify import certify
-
-    if not certify(params, url, rule):
-        raise typer.Exit(1)
-
-
 def settings(slm: Path | None, llm: Path | None) -> Params:
     """Return the settings of params.yaml, or those of a pair of folders. Raises InputError."""
     if not (slm or llm):

@@ -21,7 +21,7 @@ from citer.errors import InputError, TemporaryError, one_line
 from citer.executors.memory import advice, ran_out
 
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
-    "Answers": [answers.generate, serve.serve, answers.certify],
+    "Answers": [answers.generate, serve.serve],
     "Retraining and registry": [
         pipeline.run,
         pipeline.schedule,
@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
         pipeline.compare,
         pipeline.promote,
         pipeline.restore,
+        pipeline.certify,
     ],
     "Stages (dvc.yaml runs them)": stages.COMMANDS,
     "Tools": [tools.profile, tools.bench, tools.pretrain],

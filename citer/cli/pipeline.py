@@ -112,6 +112,21 @@ def restore(version: Version) -> None:
     restore(number)
 
 
+def certify(
+    url: Annotated[str, typer.Option(help="Address of a vLLM server with the plugin.")],
+    rule: Annotated[str, typer.Option(help='A rule that it serves, such as "audit 0.25".')],
+) -> None:
+    """Test on a running server whether a rule keeps the promise, with any speculator of vLLM.
+
+    Asks the validation questions of data/references with the rule and with the LLM alone,
+    serve.batch at once. evaluate.epsilon and evaluate.delta are the promise. Exit status 1: it is
+    not kept.
+    """
+    need_pipeline("citer certify")
+    if not module_of("certify").certify(load_params(), url, rule):
+        raise typer.Exit(1)
+
+
 def _number(version: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,8}", version):
         raise InputError(f"VERSION: {version!r}: expected a whole number from 1")

@@ -63,6 +63,7 @@ def test_there_is_no_section_module_or_command_without_a_stage() -> None:
         "__init__",
         "asked",
         "budget",
+        "certify",
         "folders",
         "lessons",
         "origin",

@@ -14,8 +14,8 @@ from citer.config.params import SHIPPED, load_params
 from citer.data.problems import write_problems
 from citer.errors import InputError
 from citer.pairs.budget import changed
-from citer.serving.certify import certify
 from citer.stages import paths
+from citer.stages.certify import certify
 from tests.flows.servers import until
 from tests.vllm.api import KEY, client, counters, documented_chat, prompts, routed_server
 from tests.vllm.offline import LLM, PYTHON, SLM, questions

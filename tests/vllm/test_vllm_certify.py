@@ -6,7 +6,7 @@ from citer.config.params import SHIPPED, load_params
 from citer.data.tasks.grading import WHOLE, WRONG
 from citer.evaluation.choice import upper_bound
 from citer.evaluation.measure import ACCURACY, FIDELITY, Measure
-from citer.serving.certify import Answer, Drafts, _told
+from citer.stages.certify import Answer, Drafts, _told
 
 PARAMS = load_params(SHIPPED)
 
