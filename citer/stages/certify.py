@@ -7,6 +7,7 @@ holds for the whole server: its drafts, its batches and its precision.
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, Field
@@ -16,7 +17,8 @@ from citer.data.problems import Problem, read_problems
 from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.evaluation.choice import upper_bound
 from citer.evaluation.measure import Conditions, Measure
-from citer.models.served import PATIENCE, Listing, Server
+from citer.models.folder import PLAIN
+from citer.models.served import PATIENCE, ServedFolder
 from citer.progress import Advance, progress, say
 from citer.rule import LLM
 from citer.stages import paths
@@ -60,7 +62,7 @@ def certify(params: Params, url: str, rule: str) -> bool:
     """
     problems = read_problems(paths.referenced("validation"))
     measure = Conditions.of(problems, None, {"llm": {"digest": ""}, "template": ""}).measure
-    ask = _Asking(params, Server(url, PATIENCE))
+    ask = _Asking(params, ServedFolder(Path(params.pair.llm), url, PLAIN, PATIENCE))
     ask(problems[0], rule)  # a refusal comes before any work
     clients = max(1, params.serve.batch)
     with progress("certify", 2 * len(problems), "answers") as advance:
@@ -72,11 +74,10 @@ def certify(params: Params, url: str, rule: str) -> bool:
 class _Asking:
     """Asks a server one question by one rule."""
 
-    def __init__(self, params: Params, server: Server) -> None:
-        self._server, self._prompts = server, base_pair(params).prompts
-        [listed] = server.ask("/v1/models", Listing).data
+    def __init__(self, params: Params, served: ServedFolder) -> None:
+        self._server, self._prompts = served.server, base_pair(params).prompts
         self._common = {
-            "model": listed.id,
+            "model": served.listed.id,
             "max_tokens": params.decode.max_new_tokens,
             "temperature": 0,
             "stop": list(params.pair.stop),

@@ -95,10 +95,9 @@ class Counts:
     def take(self, request_id: str) -> list[Visit]:
         """Return the visits of a request, once. `request_id`: the API's, which vLLM extends."""
         self._take_arrived(wait=True)
-        for key in self._visits:
-            if key.rpartition("-")[0] == request_id:
-                return self._visits.pop(key)
-        return []
+        keys = [key for key in self._visits if key.rpartition("-")[0] == request_id]
+        found = [self._visits.pop(key) for key in keys]  # a client may have repeated an id
+        return found[-1] if found else []
 
     def _take_arrived(self, *, wait: bool) -> None:
         while self._coming:

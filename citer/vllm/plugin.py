@@ -4,9 +4,10 @@ Those of its worker are in `citer.vllm.worker`. vLLM calls `plug` in every proce
 without settings of citer, that leaves no more than one wrapper.
 """
 
+import json
 import sys
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ def plug() -> None:
         try:
             check_version()
             self.speculative_config = _with_slm(self.speculative_config)
+            _check_vocabularies(self.model, self.speculative_config or {})
             config = original(self, *args, **kwargs)
             _route(config)
         except InputError as error:
@@ -64,6 +66,18 @@ def _with_slm(speculation: dict[str, Any] | None) -> dict[str, Any] | None:
     return speculation | {"model": str(pinned(model) / "slm")}
 
 
+def _check_vocabularies(llm: str, speculation: dict[str, Any]) -> None:
+    """Raise InputError, in one line, for what vLLM refuses: two models of different sizes."""
+    if speculation.get("method") != "draft_model":
+        return
+    files = [Path(model, "config.json") for model in (str(speculation.get("model")), llm)]
+    if all(file.is_file() for file in files):
+        slm, large = (json.loads(file.read_text()).get("vocab_size") for file in files)
+        if slm != large:
+            expected = f"expected as many as {llm}: {large}, padded ones included"
+            raise InputError(f"{speculation['model']}: vocab_size {slm}, {expected}")
+
+
 def _route(config: Any) -> None:
     """Prepare the engine's configuration and this process's API. Raises InputError."""
     from citer.vllm.loading import prepare
@@ -78,6 +92,8 @@ def _route(config: Any) -> None:
     if config.observability_config.per_request_spec_decode_metrics == "none":
         config.observability_config.per_request_spec_decode_metrics = "summary"
     log = open_log(settings, Path(config.model_config.model))
+    if log and config.parallel_config.data_parallel_size > 1:
+        raise InputError("log: expected one engine, since vLLM asks only the first for audits")
     _serve_rules(served, logged=bool(log))
     _refuse_beam_search()
     if log:
@@ -95,9 +111,26 @@ def _refuse_unserved(config: Any) -> None:
         "the model runner V1 (VLLM_USE_V2_MODEL_RUNNER)": not config.use_v2_model_runner,
         "--logprobs-mode": config.model_config.logprobs_mode.startswith("processed"),
         "--watermark-config": config.watermark_config,
+        "--enable-batch-sharded-sampling": getattr(
+            config.parallel_config, "enable_batch_sharded_sampling", False
+        ),
+        **_speculation(config.speculative_config),
     }
     for option in filter(used.get, used):
         raise InputError(f"{option}: routing does not serve it, expected none")
+
+
+def _speculation(speculation: Any) -> dict[str, Any]:
+    """Return settings under which drafts are not judged as rules say, and whether they are used."""
+    given = {
+        "rejection_sample_method": "standard",
+        "draft_sample_method": "greedy",
+        "use_local_argmax_reduction": False,
+    }
+    return {
+        f"speculative_config.{name}": speculation and getattr(speculation, name, only) != only
+        for name, only in given.items()
+    }
 
 
 def _serve_rules(served: "Served", *, logged: bool) -> None:
@@ -156,10 +189,9 @@ def _log_chats(log: "ChatLog") -> None:
 
 def _serve_totals() -> None:
     """Let `/metrics` say what audits have found, whenever vLLM logs its own statistics."""
-    from prometheus_client import Gauge
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    totals = Gauge("citer_total", "What routing has done since the start", ["what"])
+    totals = _gauge()
 
     async def do_log_stats(original: Any, self: Any) -> None:
         await original(self)
@@ -168,6 +200,13 @@ def _serve_totals() -> None:
             totals.labels(name).set(number)
 
     _wrap(AsyncLLM, do_log_stats)
+
+
+@cache
+def _gauge() -> Any:
+    from prometheus_client import Gauge
+
+    return Gauge("citer_total", "What routing has done since the start", ["what"])
 
 
 def _wrap(owner: Any, wrapper: Callable[..., Any]) -> None:

@@ -95,12 +95,17 @@ class Routing:
         place = self.drafter.place(rule) if self.drafter else 0
         self.rules.put(slot, rule, place, self._most)
 
-    def begin(self, slots: Slots, slot_N: Tensor, most: int) -> bool:
-        """Begin a round of drafts for these slots. Return False if none of them is routed."""
+    def begin(self, slots: Slots, slot_N: Tensor, written_N: Tensor, most: int) -> bool:
+        """Begin a round of drafts for these slots. Return False if none of them is routed.
+
+        `written_N`: tokens that the LLM has just written. A row without any is still in its prompt.
+        """
         assert self.drafter
         self._drafted_S[slot_N] = 0
         routed = self.rules.most(slots)
-        self.drafter.begin(self.rules.limits.rows(slot_N), min(most, routed))
+        own = self.rules.limits.rows(slot_N)
+        own = own._replace(pending_S=own.pending_S * (written_N > 0))
+        self.drafter.begin(own, min(most, routed))
         return routed > 0
 
     def end(self, slot_N: Tensor) -> None:
@@ -115,10 +120,10 @@ class Routing:
         drafted_S = self._drafted_S if self.drafter else self.rules.limits.pending_S
         return rows.local_N > drafted_S[rows.slot_N]
 
-    def audit(self, logits_NV: Tensor, rows: Rows, slots: Slots, temperature_N: Tensor) -> Tensor:
-        """Judge the drafts. Return logits by which vLLM's own sampler accepts them (`accept`).
+    def audit(self, logits_NV: Tensor, rows: Rows, slots: Slots, temperature_N: Tensor) -> None:
+        """Judge the drafts, and change the logits so that vLLM's own sampler accepts as rules say.
 
-        They are a copy if a rule's audit is below 1, since vLLM may return log-probabilities.
+        They are changed, in place, only if an audit is below 1 (`Rules.relaxed`).
         """
         input_N = rows.input_N.masked_fill(self.withdrawn(rows), -1)
         judged = judge(logits_NV, rows._replace(input_N=input_N).draft_N)
@@ -126,9 +131,7 @@ class Routing:
         beta_N = self.rules.limits.beta_S[rows.slot_N]
         self._judged.append((judged, greedy_N & (beta_N > 0)))
         if self.rules.relaxed(slots):
-            logits_NV = logits_NV.to(torch.float32, copy=True)
             raise_drafts(logits_NV, judged, beta_N, greedy_N)
-        return logits_NV
 
     def count(
         self, keys: Sequence[str], rows: Rows, slot_R: Tensor, written_R: Tensor, first_N: Tensor
@@ -147,5 +150,7 @@ class Routing:
         there_N, accepted_N = judged.draft_N >= 0, written_R[row_N] - 1
         kept_N = there_N & (rows.local_N < accepted_N)
         audited_N = there_N & audits_N & (rows.local_N <= accepted_N)
+        if keys[0].startswith("_"):  # of vLLM's own warm-up
+            return
         self.counts.visits += 1
         self.counts.add(keys, Step(row_N, first_N, *judged, kept_N, audited_N))

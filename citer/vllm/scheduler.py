@@ -18,6 +18,14 @@ class _Limited(Scheduler if TYPE_CHECKING else object):  # type: ignore[misc]
         settings = read_settings(vllm_config.additional_config)
         self._served, _ = read_served(settings, engine_of(vllm_config))
 
+    def add_request(self, request: Any) -> None:
+        """Add a request. One that the SLM does not read shares no cached prefix with others."""
+        if not most_pending(self._served.of(request.sampling_params)):
+            request.cache_salt = f"{request.cache_salt or ''} unread"
+            request.block_hashes = []
+            request.update_block_hashes()
+        super().add_request(request)
+
     def _shorten(self, keys: Iterable[str]) -> None:
         for key in keys:
             if request := self.requests.get(key):

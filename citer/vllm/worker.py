@@ -68,9 +68,13 @@ def _drafter(config: Any, router: Router, device: torch.device) -> Drafter:
 
 
 def _eos_ids(model: Any) -> list[int]:
-    given = (model.try_get_generation_config().get("eos_token_id"), model.hf_config.eos_token_id)
+    text = getattr(model.hf_text_config, "eos_token_id", None)
+    given = (model.try_get_generation_config().get("eos_token_id"), text)
     ids = (own if isinstance(own, list) else [own] for own in given)
     return [end for own in ids for end in own if end is not None]
+
+
+WRITTEN = 4  # place of `num_sampled` among the arguments of `propose` after the batch
 
 
 class _RoundEnded(Exception):  # noqa: N818  no error
@@ -100,12 +104,13 @@ class RoutedSpeculator(StandaloneARSpeculator):
         return token_N
 
     def propose(self, input_batch: Any, *args: Any, **kwargs: Any) -> Tensor:
+        *_, written_N = args[: WRITTEN + 1]
         if kwargs.get("dummy_run") or KEY not in (self.vllm_config.additional_config or {}):
             return super().propose(input_batch, *args, **kwargs)
         routing, drafts_NK = routing_of(self.vllm_config)[1], self.draft_tokens
         most = kwargs.get("num_speculative_tokens") or 0
         slots, slot_N = input_batch.idx_mapping_np, input_batch.idx_mapping
-        if not routing.begin(slots, slot_N, most):
+        if not routing.begin(slots, slot_N, written_N, most):
             return drafts_NK[: input_batch.num_reqs]
         self._drafting = True
         try:
@@ -142,7 +147,11 @@ class AuditedSampler:
         own = self._sampler.apply_sampling_params(logits, expanded_idx_mapping, *given)
         rows = Rows(expanded_idx_mapping, expanded_local_pos, input_ids)
         temperature_S = self._sampler.sampling_states.temperature.gpu
-        return self._routing.audit(own, rows, idx_mapping_np, temperature_S[rows.slot_N])
+        if self._routing.rules.relaxed(idx_mapping_np):
+            # vLLM may return log-probabilities of the logits that it has given.
+            own = own.to(torch.float32, copy=own is logits)
+        self._routing.audit(own, rows, idx_mapping_np, temperature_S[rows.slot_N])
+        return own
 
 
 class RoutedRejectionSampler(RejectionSampler):

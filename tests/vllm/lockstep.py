@@ -75,10 +75,10 @@ class Lockstep:
         counts = [len(self._drafts[key]) for key in batch]
         logits_NV = torch.cat([self._llm(*each) for each in zip(texts, counts, strict=True)])
         draft_N = rows.draft_N.masked_fill(self.routing.withdrawn(rows).roll(-1), -1)
-        judged_NV = self.routing.audit(logits_NV, rows, np.array(slots), torch.zeros(len(draft_N)))
+        self.routing.audit(logits_NV, rows, np.array(slots), torch.zeros(len(draft_N)))
         written, lengths = [], [1 + count for count in counts]
         for key, own_NV, drafts_N in zip(
-            batch, judged_NV.split(lengths), draft_N.split(lengths), strict=True
+            batch, logits_NV.split(lengths), draft_N.split(lengths), strict=True
         ):
             kept = _accepted(own_NV.argmax(-1).tolist(), drafts_N.tolist())
             answers[key] += kept
@@ -122,7 +122,7 @@ class Lockstep:
         drafts: list[list[int]] = [[] for _ in batch]
         drafter, slot_N = self.routing.drafter, torch.tensor(slots)
         assert drafter
-        if self.routing.begin(np.array(slots), slot_N, self.cap):
+        if self.routing.begin(np.array(slots), slot_N, torch.ones(len(slots)), self.cap):
             goes_on = True
             while goes_on:
                 hidden_NH = torch.stack([self._slm(ids) for ids in texts])

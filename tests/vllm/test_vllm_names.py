@@ -49,7 +49,8 @@ NAMES = {
     ),
     f"{GPU}/spec_decode/speculator.py DraftModelSpeculator.sample_draft": "self hidden_states",
     f"{GPU}/spec_decode/standalone_ar/speculator.py StandaloneARSpeculator.propose": (
-        "self input_batch"
+        "self input_batch attn_metadata slot_mappings last_hidden_states aux_hidden_states"
+        " num_sampled"
     ),
 }
 # What the worker imports or reads beside them.

@@ -118,6 +118,15 @@ def test_drafts_obey_what_a_request_forbids(routed: dict[str, Done]) -> None:
         assert set(text) <= set("0123456789 ")
 
 
+def test_what_the_slm_has_not_read_is_not_in_its_prefix_cache(
+    routed: dict[str, Done], tmp_path: Path, slm: Path, settings: dict[str, str]
+) -> None:
+    jobs = {name: JOBS[name] for name in ("unrouted", "few")}
+    after = run(tmp_path, jobs, settings, draft_model(slm), enable_prefix_caching=True)
+    assert after["few"].answers == routed["few"].answers
+    assert after["few"].counts["accepted"] == routed["few"].counts["accepted"]
+
+
 def test_preempted_requests_are_answered_alike(
     alone: dict[str, Done], tmp_path: Path, slm: Path, settings: dict[str, str]
 ) -> None:

@@ -50,7 +50,7 @@ def test_neither_drafting_nor_judging_looks_at_the_device() -> None:
     own, slots, slot_R = routing(flag), np.arange(4), numbers(4, dtype=torch.long)
     drafter = own.drafter
     assert drafter
-    assert own.begin(slots, slot_R, MOST)
+    assert own.begin(slots, slot_R, numbers(4, dtype=torch.long), MOST)
     steps = 1
     while drafter.take(numbers(4, dtype=torch.long), numbers(4, HIDDEN), numbers(4, WORDS)):
         steps += 1
