@@ -103,6 +103,8 @@ def _route(config: Any) -> None:
 
 
 def _refuse_unserved(config: Any) -> None:
+    from vllm import envs
+
     used = {
         "--pipeline-parallel-size": config.parallel_config.pipeline_parallel_size > 1,
         "--enable-expert-parallel": config.parallel_config.enable_expert_parallel,
@@ -111,6 +113,7 @@ def _refuse_unserved(config: Any) -> None:
         "the model runner V1 (VLLM_USE_V2_MODEL_RUNNER)": not config.use_v2_model_runner,
         "--logprobs-mode": config.model_config.logprobs_mode.startswith("processed"),
         "--watermark-config": config.watermark_config,
+        "VLLM_USE_RUST_FRONTEND": getattr(envs, "VLLM_USE_RUST_FRONTEND", False),
         "--enable-batch-sharded-sampling": getattr(
             config.parallel_config, "enable_batch_sharded_sampling", False
         ),
