@@ -167,10 +167,9 @@ def test_any_speculator_of_vllm_can_be_relaxed(
     done = run(tmp_path, jobs, {"rule": "audit 0.25"}, speculation(method, tmp_path))
     assert done["exact"].answers == done["alone"].answers == alone["few"].answers
     assert done["relaxed"].answers != alone["few"].answers
-    counts = {name: done[name].counts for name in jobs}
-    assert counts["relaxed"]["visits"] < counts["exact"]["visits"]
-    assert counts["exact"]["accepted"] > 0
-    assert not counts["alone"]["drafted"]
+    exact, relaxed, unrouted = (done[name].counts for name in jobs)
+    assert relaxed["accepted"] / relaxed["visits"] > exact["accepted"] / exact["visits"] > 0
+    assert not unrouted["drafted"]
 
 
 def test_a_router_of_another_llm_is_refused(tmp_path: Path, slm: Path) -> None:
