@@ -104,13 +104,12 @@ class RoutedSpeculator(StandaloneARSpeculator):
         return token_N
 
     def propose(self, input_batch: Any, *args: Any, **kwargs: Any) -> Tensor:
-        *_, written_N = args[: WRITTEN + 1]
         if kwargs.get("dummy_run") or KEY not in (self.vllm_config.additional_config or {}):
             return super().propose(input_batch, *args, **kwargs)
         routing, drafts_NK = routing_of(self.vllm_config)[1], self.draft_tokens
         most = kwargs.get("num_speculative_tokens") or 0
         slots, slot_N = input_batch.idx_mapping_np, input_batch.idx_mapping
-        if not routing.begin(slots, slot_N, written_N, most):
+        if not routing.begin(slots, slot_N, args[WRITTEN], most):
             return drafts_NK[: input_batch.num_reqs]
         self._drafting = True
         try:
