@@ -4,10 +4,10 @@ All router versions that use an SLM share it. The LLM is not stored.
 """
 
 import shutil
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import mlflow
@@ -21,12 +21,22 @@ from mlflow.utils.uri import is_local_uri
 import citer
 from citer.config.params import Params
 from citer.decoding.answer import Counts
-from citer.rule import Rule
-from citer.serving.drift import CARD_KEY, Promised
+from citer.evaluation.choice import upper_bound
+from citer.evaluation.measure import Conditions
+from citer.rule import LLM, Rule
+from citer.serving.promise import CARD_KEY, Promise, path_back
+from citer.serving.shadow import is_own
 from citer.stages import paths
 from citer.storage.schema import OUTCOME
-from citer.storage.tables import digest, read_json, read_table, replacing, write_json
-from flows.tracking.answers import PLACE, answers, deployed_method
+from citer.storage.tables import (
+    digest,
+    read_json,
+    read_table,
+    replacing,
+    table_metadata,
+    write_json,
+)
+from flows.tracking.answers import ALONE, PLACE, answers, deployed_method
 from flows.tracking.store import Store, exclusively, home
 
 SERVING = Path(__file__).with_name("serving.py")
@@ -90,7 +100,7 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
 def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
     """Write `bundle`: the router, and its card with what its server needs besides.
 
-    That is the SLM's URI, and from `report` the chosen rule and the agreement that audits found.
+    That is the SLM's URI, and from `report` the chosen rule and its promise.
     """
     shutil.copytree(router, bundle, ignore=UNSERVED)
     own = {
@@ -99,13 +109,34 @@ def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
     }
     card = read_json(bundle / "router.json") | own
     card["slm"]["kept"] = slm
-    method = deployed_method(read_json(report / "chosen.json"), card["threshold"])
-    columns = [*PLACE, "audited", "disagreed"]
-    table = read_table(report / "outcomes.parquet", OUTCOME, columns)
-    audits = answers(table, method, Rule(**card["threshold"]["rule"]))
-    if agreement := Promised.measured((row["audited"], row["disagreed"]) for row in audits):
-        card[CARD_KEY] = asdict(agreement)
+    if promise := promised(report, card["threshold"]):
+        card[CARD_KEY] = promise.model_dump()
     write_json(bundle / "router.json", card)
+
+
+def promised(report: Path, chosen: dict[str, Any]) -> Promise | None:
+    """Return the promise of a chosen rule, None if no traffic can break it.
+
+    An accuracy's promise says nothing of answers that cannot be graded. They are unlike the LLM's
+    at most as often as not both are right: their limit is an upper bound of that on the test
+    questions.
+    """
+    rule, epsilon, delta = Rule(**chosen["rule"]), chosen["epsilon"], chosen["delta"]
+    if not chosen["certified"] or is_own(rule):
+        return None
+    same = epsilon
+    if not Conditions.stored(table_metadata(report / "outcomes.parquet")).measure.every_question:
+        routed = _correct(report, deployed_method(read_json(report / "chosen.json"), chosen), rule)
+        llm = _correct(paths.RIVALS, ALONE.name, LLM)
+        unlike = sum(not (right and llm[key]) for key, right in routed.items())
+        same = min(max(epsilon, upper_bound(unlike, len(routed), delta)), 0.99)
+    path = [str(each) for each in path_back(rule, read_json(report / "path.json"))]
+    return Promise(path=path, graded=epsilon, same=same, delta=delta)
+
+
+def _correct(folder: Path, method: str, rule: Rule) -> dict[str, bool]:
+    table = read_table(folder / "outcomes.parquet", OUTCOME, [*PLACE, "problem_id", "correct"])
+    return {row["problem_id"]: row["correct"] for row in answers(table, method, rule)}
 
 
 def keep_slm(store: Store) -> str:
