@@ -1,0 +1,182 @@
+"""Evidence on disk: servers share it, and a killed one leaves whole rows only."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from citer.config.params import ServeParams
+from citer.data.problems import Problem
+from citer.errors import InputError
+from citer.rule import LLM, Rule
+from citer.serving.evidence import Evidence
+from citer.serving.promise import Promise, Standing, Step
+from citer.serving.shadow import Keeper, judged
+
+RULE, EXACT = Rule.parse("score 0.1"), Rule.parse("every 4 audit 1")
+PROMISE = Promise(path=[str(RULE), str(EXACT)], graded=0.05, same=0.1, delta=0.05)
+ALWAYS = ServeParams(shadow=1.0, false_alarms=1000)
+WRITE = """
+import sys
+from pathlib import Path
+from citer.serving.evidence import Evidence
+evidence = Evidence(Path(sys.argv[1]))
+while True:
+    print(evidence.add("v/1", "score 0.1", True, 0.05), flush=True)
+"""
+
+
+def problem(answer: str | None = None) -> Problem:
+    return Problem("p", "number", "2 + 2?", None, None, answer, "test", "")
+
+
+def keeper(path: Path, told: list[Step] | None = None, **settings: float) -> Keeper:
+    wanted = ALWAYS.model_copy(update=settings)
+    tell = [] if told is None else told
+    return Keeper(
+        "v/1", PROMISE, Evidence(path), wanted, 17, lambda _v, _s, step: tell.append(step)
+    )
+
+
+def lose(one: Keeper) -> None:
+    one.take(problem(), {RULE: "#### 5", LLM: "#### 4"})
+
+
+def test_a_killed_writer_leaves_what_it_has_said_and_at_most_one_row_more(tmp_path: Path) -> None:
+    path, random, known = tmp_path / "evidence.db", Random(1), 0
+    for _ in range(4):
+        command = [sys.executable, "-c", WRITE, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout
+            writer.stdout.readline()
+            time.sleep(random.uniform(0, 0.3))
+            os.kill(writer.pid, signal.SIGKILL)
+            said = 1 + sum(1 for line in writer.stdout if line.endswith("\n"))
+        numbers = [entry.number for entry in Evidence(path).after("v/1")]
+        assert numbers == sorted(set(numbers))
+        assert known + said <= len(numbers) <= known + said + 1
+        known = len(numbers)
+
+
+def test_servers_of_one_version_step_together_and_one_of_them_tells(tmp_path: Path) -> None:
+    told: list[Step] = []
+    one, other = (keeper(tmp_path / "evidence.db", told) for _ in range(2))
+    for k in range(6):
+        lose((one, other)[k % 2])
+    for each in (one, other):
+        each.refresh()
+    assert one.rule == other.rule == EXACT
+    assert len(told) == 1
+    assert one.standing.steps == other.standing.steps
+
+
+def test_a_restarted_server_stands_where_it_stood(tmp_path: Path) -> None:
+    told: list[Step] = []
+    first = keeper(tmp_path / "evidence.db", told)
+    for _ in range(3):
+        lose(first)
+    again = keeper(tmp_path / "evidence.db", told)
+    assert again.standing.detector.value == first.standing.detector.value > 0
+    assert (again.standing.shadowed, again.standing.lost) == (3, 3)
+    for _ in range(3):
+        lose(again)
+    third = keeper(tmp_path / "evidence.db", told)
+    assert third.rule == again.rule == EXACT
+    assert len(told) == 1
+
+
+def test_versions_have_evidence_of_their_own(tmp_path: Path) -> None:
+    one = keeper(tmp_path / "evidence.db")
+    lose(one)
+    assert one.evidence.after("v/2") == []
+
+
+def test_chance_alone_draws_requests_and_no_start_repeats_another(tmp_path: Path) -> None:
+    drawn = []
+    for _ in range(2):
+        each = keeper(tmp_path / "evidence.db", shadow=0.1)
+        drawn.append([bool(each.draw()) for _ in range(5000)])
+    assert drawn[0] != drawn[1]
+    for places in drawn:
+        assert 400 < sum(places) < 600  # more than four standard deviations
+
+
+def test_what_a_shadowed_request_needs(tmp_path: Path) -> None:
+    one = keeper(tmp_path / "evidence.db")
+    assert one.draw() == (LLM,)
+    for _ in range(6):
+        lose(one)
+    assert one.draw() == (RULE,)  # the exact rule's answer is the LLM's own
+    before = one.standing.forward.value
+    one.take(problem(), {EXACT: "#### 4", RULE: "#### 4"})
+    assert one.standing.forward.value > before
+    assert one.standing.shadowed == 0
+
+
+def test_no_evidence_for_too_long_is_no_promise(tmp_path: Path) -> None:
+    now = [1000.0]
+    one = Keeper("v/1", PROMISE, Evidence(tmp_path / "e.db"), ALWAYS, 17, clock=lambda: now[0])
+    now[0] += 23.9 * 3600
+    assert not one.lapsed
+    now[0] += 0.2 * 3600
+    assert one.lapsed
+    lose(one)
+    assert not one.lapsed
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "llm", "found"),
+    [
+        (None, "so 4\n#### 4", "#### 4", (False, 0.1)),
+        (None, "#### 5", "#### 4", (True, 0.1)),
+        ("4", "#### 4", "#### 4", (False, 0.05)),
+        ("4", "#### 5", "#### 4", (True, 0.05)),
+        ("4", "#### 4", "#### 5", None),
+        ("4", "#### 5", "#### 5", None),
+    ],
+)
+def test_an_answer_is_judged_by_the_right_one_or_the_llms(
+    answer: str | None, text: str, llm: str, found: tuple[bool, float] | None
+) -> None:
+    assert judged(PROMISE, problem(answer), text, llm) == found
+
+
+def test_a_request_that_the_promise_does_not_count_leaves_no_row(tmp_path: Path) -> None:
+    one = keeper(tmp_path / "evidence.db")
+    texts: Mapping[Rule, str] = {RULE: "#### 4", LLM: "#### 5"}
+    one.take(problem("4"), texts)
+    assert one.evidence.after("v/1") == []
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "evidence.db").write_text("no database" * 100)
+    with pytest.raises(InputError, match=r"evidence\.db: no evidence can be kept here"):
+        Evidence(tmp_path / "evidence.db")
+
+
+def test_a_lock_that_is_never_freed_is_bad_input_not_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = Evidence(tmp_path / "evidence.db")
+    monkeypatch.setattr("citer.serving.evidence.WAIT", 0.1)
+    with sqlite3.connect(tmp_path / "evidence.db") as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(InputError, match="locked"):
+            evidence.add("v/1", "score 0.1", False, 0.05)
+
+
+def test_the_promise_of_a_version_can_be_read_from_the_evidence_alone(tmp_path: Path) -> None:
+    one = keeper(tmp_path / "evidence.db")
+    lose(one)
+    stored = json.loads(one.evidence.promises()["v/1"])
+    found = Standing(Promise.model_validate(stored["promise"]), stored["false_alarms"])
+    found.take(one.evidence.after("v/1"))
+    assert found.detector.value == one.standing.detector.value
