@@ -25,6 +25,9 @@ def served(question: str, **changes: Any) -> dict[str, Any]:
         "truncated": False,
         "audited": [0, 2],
         "disagreements": [disagreement(2, slm=9, llm=7, rejected=True)],
+        "request": None,
+        "user": None,
+        "reference": None,
         **changes,
     }
 

@@ -124,6 +124,7 @@ def test_a_pair_is_profiled_and_answers_with_a_routers_folder(project: Path) -> 
 
 REFUSED = [
     *(["run"], ["compare"], ["promote", "1"], ["restore", "1"], ["schedule", "--cron", "@daily"]),
+    ["erase", "--user", "a", "--log", "l"],
     *(["prepare"], ["probe"], ["finetune"], ["router0"], ["rivals"], ["report"]),
     *(["train", "1"], ["evaluate", "1"], ["choose", "1"]),
     ["certify", "--url", "http://127.0.0.1:1", "--rule", "audit 1"],

@@ -190,6 +190,17 @@ def test_a_redacted_completion_takes_its_tokens_and_audits_with_it() -> None:
     assert kept["audited"] == kept["disagreements"] == []
 
 
+def test_a_redacted_completion_takes_the_llms_answer_with_it_unless_that_is_redacted_too() -> None:
+    row = served("Why?", reference="2 + 2", request="chatcmpl-1", user="ann")
+    kept = redacted(row, lambda row: row | {"completion": "…", "user": None})
+    assert kept
+    assert (kept["reference"], kept["request"], kept["user"]) == (None, "chatcmpl-1", None)
+    both = redacted(row, lambda row: row | {"completion": "…", "reference": "?"})
+    assert both
+    assert both["reference"] == "?"
+    assert redacted(row, lambda row: row) == row
+
+
 def test_the_id_of_a_redacted_question_does_not_tell_the_question() -> None:
     row = served("Who is Ann?")
     assert redacted(row, hide) == row | {

@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
         pipeline.promote,
         pipeline.restore,
         pipeline.certify,
+        pipeline.erase,
     ],
     "Stages (dvc.yaml runs them)": stages.COMMANDS,
     "Tools": [tools.profile, tools.bench, tools.pretrain],

@@ -127,6 +127,34 @@ def certify(
         raise typer.Exit(1)
 
 
+def erase(
+    request: Annotated[str, typer.Option(help="Id of a reply, such as chatcmpl-….")] = "",
+    user: Annotated[
+        str, typer.Option(help="Who asked: `user`, else `safety_identifier`, of the request.")
+    ] = "",
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of a log. May be repeated. Default: those of prepare.traffic."),
+    ] = None,
+) -> None:
+    """Erase logged rows from a log, and their texts from DVC's cache and remotes.
+
+    Stop the servers that log to the folder first. Prints what is erased, and what is left. It can
+    be repeated.
+    """
+    need_pipeline("citer erase")
+    params = load_params()
+    if bool(request) == bool(user):
+        raise InputError("citer erase: expected either --request ID or --user KEY")
+    folders = log or [Path(each.path) for each in params.prepare.traffic]
+    if not folders:
+        raise InputError("prepare.traffic: no folder; expected one, or --log FOLDER")
+    from flows.erase import erase
+
+    given = ("request", request) if request else ("user", user)
+    erase(*given, [*dict.fromkeys(folders)])
+
+
 def _number(version: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,8}", version):
         raise InputError(f"VERSION: {version!r}: expected a whole number from 1")

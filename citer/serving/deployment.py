@@ -36,12 +36,17 @@ REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
 
 
 class Reply(NamedTuple):
-    """A problem, its answer and the answer's text. `sampling` is None for a greedy answer."""
+    """A problem, its answer and the answer's text. `sampling` is None for a greedy answer.
+
+    `request` is the id of a server's reply, and `user` whom its request names.
+    """
 
     problem: Problem
     answer: Answer
     completion: str
     sampling: Sampling | None = None
+    request: str | None = None
+    user: str | None = None
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -162,11 +162,19 @@ def _finish_killed(folder: Path) -> int:
     """
     number = os.open(folder, os.O_RDONLY)
     with suppress(BlockingIOError):
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for path in sorted(folder.glob(f".*{JOURNAL}")):
-            make_table(path)
+        make_tables(folder, number)
     fcntl.flock(number, fcntl.LOCK_SH)
     return number
+
+
+def make_tables(folder: Path, number: int) -> None:
+    """Lock a folder, open as `number`, for this process alone; make tables of its journals.
+
+    Raises BlockingIOError if a server logs to it, InputError if a journal is damaged.
+    """
+    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for path in sorted(folder.glob(f".*{JOURNAL}")):
+        make_table(path)
 
 
 def make_table(journal: Path) -> None:
@@ -192,15 +200,19 @@ def redacted(row: Row, redact: Redact) -> Row | None:
     """Return the row as `redact` wants it stored, or None.
 
     If only the completion was changed, the tokens would still tell it: they are removed, with the
-    audits. The id, a digest of the question, is computed again. Raises whatever `redact` raises,
-    and ValueError or pa.ArrowException if the row does not fit the schema AUDITED.
+    audits and the LLM's own answer. The id, a digest of the question, is computed again. Raises
+    whatever `redact` raises, and ValueError or pa.ArrowException if the row does not fit the schema
+    AUDITED.
     """
     changed = redact(deepcopy(row))
     if changed is None:
         return None
     kept = {name: changed[name] for name in AUDITED.names}
-    if kept["completion"] != row["completion"] and kept["token_ids"] == row["token_ids"]:
+    hidden = kept["completion"] != row["completion"]
+    if hidden and kept["token_ids"] == row["token_ids"]:
         kept |= {"token_ids": [], "audited": [], "disagreements": []}
+    if hidden and kept["reference"] == row["reference"]:
+        kept["reference"] = None
     choices = kept["choices"] and [Choice(**each) for each in kept["choices"]]
     messages = kept["messages"] and [Message(**each) for each in kept["messages"]]
     kept["problem_id"] = problem_key(kept["task"], kept["question"], choices, messages)
@@ -239,6 +251,9 @@ def audited_row(reply: Reply, decode: Decode) -> dict[str, Any]:
         "truncated": answer.truncated,
         "audited": list(audited_positions(answer.visits)),
         "disagreements": list(_disagreements(answer.visits, decode)),
+        "request": reply.request,
+        "user": reply.user,
+        "reference": None,
     }
 
 

@@ -184,6 +184,9 @@ AUDITED = pa.schema(
         _required("truncated", pa.bool_()),
         _required("audited", pa.list_(pa.int32())),  # positions of the SLM's tokens, checked once
         _required("disagreements", pa.list_(DISAGREEMENT)),  # audited, not the LLM's choice
+        pa.field("request", pa.string()),  # id of the reply, such as chatcmpl-…
+        pa.field("user", pa.string()),  # who asked, as the request names them
+        pa.field("reference", pa.string()),  # the LLM's own answer; null if it is not known
     ]
 )
 

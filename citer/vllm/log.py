@@ -70,7 +70,7 @@ class ChatLog:
     async def watched(self, outputs: Any, asked: dict[str, Any], take: Take) -> AsyncIterator[Any]:
         """Pass on vLLM's outputs of a request with one choice, and log it when it is complete.
 
-        `asked`: its rule and its messages.
+        `asked`: its rule, its messages, the id of its reply, and who asked.
         """
         text, token_ids = "", list[int]()
         async with aclosing(outputs):
@@ -106,4 +106,5 @@ class ChatLog:
         inside = within(visits, len(token_ids))
         policy = Policy(always_slm, Rule.parse(asked["rule"]))
         answer = Answer("", policy, token_ids, (), tuple(inside), truncated)
-        await asyncio.to_thread(self.observer, Reply(problem, answer, text))
+        reply = Reply(problem, answer, text, request=asked["request"], user=asked["user"])
+        await asyncio.to_thread(self.observer, reply)

@@ -137,7 +137,7 @@ def _speculation(speculation: Any) -> dict[str, Any]:
 
 
 def _serve_rules(served: "Served", *, logged: bool) -> None:
-    """Let requests of the API name a rule. Chat requests that are `logged` keep their messages."""
+    """Let requests of the API name a rule. `logged` ones keep their messages and who asked."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
@@ -151,8 +151,11 @@ def _serve_rules(served: "Served", *, logged: bool) -> None:
             rule = served.asked((self.model_extra or {}).get(KEY))
         except InputError as error:
             raise VLLMValidationError(f"{KEY}: {error}", parameter=KEY) from None
-        messages = {"messages": texts(getattr(self, "messages", ()))} if logged else {}
-        params.extra_args = {**(params.extra_args or {}), KEY: {"rule": str(rule), **messages}}
+        asked: dict[str, Any] = {"rule": str(rule)}
+        if logged:
+            user = getattr(self, "user", None) or getattr(self, "safety_identifier", None)
+            asked |= {"messages": texts(getattr(self, "messages", ())), "user": user and str(user)}
+        params.extra_args = {**(params.extra_args or {}), KEY: asked}
         return params
 
     for request in (ChatCompletionRequest, CompletionRequest, ResponsesRequest):
@@ -185,7 +188,7 @@ def _log_chats(log: "ChatLog") -> None:
         if not asked.get("messages") or params.n != 1:
             return outputs
         take = partial(self.collective_rpc, "citer_visits", args=(request_id,))  # of all ranks
-        return log.watched(outputs, asked, take)
+        return log.watched(outputs, asked | {"request": request_id}, take)
 
     _wrap(AsyncLLM, generate)
 

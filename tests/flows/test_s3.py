@@ -11,12 +11,15 @@ from moto.server import ThreadedMotoServer
 
 from citer.errors import TemporaryError
 from citer.stages import paths
+from citer.storage.tables import remove
 from flows.dvc_commands import dvc
+from flows.erase import erase
 from flows.tracking.restore import restore
 from tests.flows.project import commit, register, retrain_for_a_run
 from tests.flows.servers import free_port
 from tests.flows.tracking.registered import holder, versions
 from tests.flows.tracking.test_restore_questions import MORE, QUESTIONS, own, write
+from tests.served import served, write_served
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +92,22 @@ def test_a_store_that_is_lost_leaves_the_champion(project: Path, store: Threaded
     store.start()
     assert "version 4 promoted" in register()
     assert holder("champion") == 4
+
+
+def test_erased_rows_leave_a_store_whose_objects_are_nowhere_else(
+    project: Path, store: ThreadedMotoServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_remote(store)
+    log = Path("data/own/log")
+    log.mkdir(parents=True)
+    rows = {"a": served("Who am I?", user="ann"), "b": served("Why?", user="bob")}
+    for name, row in rows.items():
+        write_served(f"{log}/{name}.parquet", [row])
+    dvc("add", str(log))
+    dvc("push")
+    remove(Path(".dvc/cache"))
+    erase("user", "ann", [log])
+    assert "DVC's remote store: 2 of 3 objects erased\n" in capsys.readouterr().out
+    found = boto3.client("s3", endpoint_url=address(store)).list_objects(Bucket="citer")
+    [left] = found["Contents"]
+    assert left["Size"] == (log / "b.parquet").stat().st_size

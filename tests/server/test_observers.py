@@ -111,6 +111,23 @@ def test_each_release_has_its_own_log_and_watch(kin: Pair, bundle: Path, tmp_pat
     assert registry.get_sample_value("citer_traffic_rows", {"verdict": "logged"}) == 3
 
 
+def test_a_row_names_its_reply_and_who_asked(kin: Pair, bundle: Path, tmp_path: Path) -> None:
+    log = Traffic(tmp_path / "log")
+    observers, _, _ = made(log)
+    deployment = deployed(kin)
+    named = ({"user": "ann", "safety_identifier": "a1"}, {"safety_identifier": "b2"}, {})
+    with running(deployment, observers=observers(VERSION, bundle, deployment)) as server:
+        chats = server.client().chat.completions
+        whole = [chats.create(**asked(QUESTIONS[n], **who)).id for n, who in enumerate(named)]
+        streamed = {each.id for each in chats.create(**asked(QUESTIONS[3], stream=True))}
+    log.close()
+    [file] = (tmp_path / "log").glob("*.parquet")
+    table = read_table(file, AUDITED)
+    assert table["request"].to_pylist() == [*whole, *streamed]
+    assert table["user"].to_pylist() == ["ann", "b2", None, None]
+    assert table["reference"].null_count == 4
+
+
 def test_an_alarm_is_told_with_its_version_after_the_rows_are_in_tables(
     kin: Pair, bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

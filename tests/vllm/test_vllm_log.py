@@ -42,7 +42,8 @@ def logged(messages: list[dict[str, str]], reasons: list[str | None]) -> list[Re
 
     async def read() -> None:
         log = ChatLog(seen, ("math",))
-        asked = {"rule": "risk 0.9 audit 0.1", "messages": messages}
+        asked: dict[str, Any] = {"rule": "risk 0.9 audit 0.1", "messages": messages}
+        asked |= {"request": "chatcmpl-1", "user": "ann"}
         assert [len(o.outputs) async for o in log.watched(outputs(), asked, take)] == [1] * len(
             reasons
         )
@@ -76,6 +77,7 @@ def test_a_complete_answer_becomes_a_row() -> None:
     assert row["audited"] == [1, 2, 3, 4, 5]
     assert [each["position"] for each in row["disagreements"]] == [2, 3]
     assert not row["truncated"]
+    assert (row["request"], row["user"], row["reference"]) == ("chatcmpl-1", "ann", None)
     [cut] = logged(CHAT, ["length"])
     assert cut.answer.truncated
 

@@ -15,9 +15,7 @@ from citer.rule import Rule
 from citer.sections import Section, Tokens, complaint
 
 # Fields that change no answer.
-IGNORED = frozenset(
-    ("metadata", "prompt_cache_key", "safety_identifier", "service_tier", "store", "user")
-)
+IGNORED = frozenset(("metadata", "prompt_cache_key", "service_tier", "store"))
 # Fields that would change the answer, with the values at which they do not.
 NEUTRAL: Mapping[str, Sequence[Any]] = {
     "best_of": (1,),
@@ -80,6 +78,8 @@ class Asked(BaseModel):
     top_k: Annotated[int, Field(ge=-1, le=2**24)] | None = None
     seed: int | None = None
     stop: StopTexts | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
     citer: Routing = Routing()
 
     @property

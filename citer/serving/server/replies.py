@@ -32,6 +32,10 @@ class Form:
     created: int = field(default_factory=lambda: int(time.time()))
     unique: str = field(default_factory=lambda: uuid.uuid4().hex)
 
+    @property
+    def id(self) -> str:
+        return f"{'chatcmpl' if self.chat else 'cmpl'}-{self.unique}"
+
     def reply(self, answer: Answer, text: str) -> dict[str, Any]:
         """Return the body of a whole answer."""
         message = {"role": "assistant", "content": text, "refusal": None}
@@ -76,7 +80,7 @@ class Form:
         reason = answer and ("length" if answer.truncated else "stop")
         ended = {"index": 0, "logprobs": None, "finish_reason": reason}
         return {
-            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.unique}",
+            "id": self.id,
             "object": kind,
             "created": self.created,
             "model": self.model,

@@ -48,6 +48,7 @@ class Call(Ticket):
 
     form: Form
     problem: Problem | None
+    user: str | None
     observers: Sequence[Observer]
 
     def text(self, answer: Answer) -> str:
@@ -76,6 +77,7 @@ def make_call(asked: Asked, release: Release, name: str, default: SamplingParams
         bool(asked.stream),
         form=Form(problem is not None, name, release.version, rule, prices, len(prompt_ids)),
         problem=problem,
+        user=asked.user or asked.safety_identifier,
         observers=release.observers,
     )
 
@@ -181,7 +183,8 @@ class Service:
         """Count an answer. Observers see those to chats only."""
         self.metrics.answered(answer)
         if call.observers and call.problem:
-            reply = Reply(call.problem, answer, call.text(answer), call.request.sampling)
+            text, sampling = call.text(answer), call.request.sampling
+            reply = Reply(call.problem, answer, text, sampling, call.form.id, call.user)
             self._observing.submit(_observe, call.observers, reply)
 
     def _deploy(self, release: Release) -> None:
