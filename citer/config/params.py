@@ -96,7 +96,7 @@ class FinetuneParams(Section):
     """
 
     learning_rate: Rate
-    steps: Annotated[int, Field(ge=0, le=10**9)]
+    epochs: Annotated[float, Field(ge=0, le=10**6)]
     batch_size: Slots
     max_length: Tokens
     deepspeed: Literal["auto", "on", "off"]
@@ -104,6 +104,10 @@ class FinetuneParams(Section):
     lora: LoraParams | None = None
     gradient_checkpointing: Literal["auto", "on", "off"] = "auto"
     zero: Literal[2, 3, "3-offload"] = 2
+
+    def steps(self, rows: int) -> int:
+        """Return the number of batches: 0 without epochs, else at least one."""
+        return max(1, round(self.epochs * rows / self.batch_size)) if self.epochs else 0
 
 
 class ScoreParams(Section):

@@ -48,7 +48,8 @@ class Workload:
         share = {name: kept[name] / max(1, n) for name, n in self.questions.items()}
         written = sum(share[name] * n for name, n in self.written.items())
         held_out = min(params.train.holdout * preference, MOST_HELD_OUT)
-        learnt = params.finetune.steps * params.finetune.batch_size
+        rows = 2 if params.references.source == "both" else 1  # of a question
+        learnt = params.finetune.epochs * rows * kept["sft"]
         bounds = {*params.evaluate.bounds}
         alone = judged + preference * ("query" in bounds)
         routed = SHARED * self._routed(AUDITED)

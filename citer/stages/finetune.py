@@ -18,7 +18,7 @@ def run(params: Params) -> None:
     problems = read_problems(paths.referenced("sft"))
     losses = finetune(base, problems, paths.SLM, params.pair, params.finetune, params.seed)
     write_json(paths.FINETUNE, {"step": [*range(1, len(losses) + 1)], "loss": losses})
-    summary = "no steps, the SLM is copied"
+    summary = "no epochs, the SLM is copied"
     if losses:
         summary = f"loss {losses[0]:.3f} at the first step, {losses[-1]:.3f} at step {len(losses)}"
     say(f"finetune: {summary}")

@@ -83,7 +83,7 @@ def _check_rows(splits: Splits, folders: PairFolder, params: Params) -> None:
     encode, room = folders.prompts.encode_all, params.decode.max_new_tokens
     examples = encode(own["preference"])
     check_examples(examples, folders.context, room, "decode.max_new_tokens")
-    if own["sft"] and params.finetune.steps:
+    if own["sft"] and params.finetune.epochs:
         rows = [*encode(own["sft"]).values()]
         check_longest(own["sft"], rows, params.finetune.max_length)
 
@@ -94,7 +94,7 @@ def _check_written(splits: Splits, folders: PairFolder, params: Params) -> None:
     sft, preference = asked(splits["sft"], source), asked(splits["preference"], source)
     # A rollout may begin after any token of a reference.
     check_room(_named(preference), folders, 2 * most, "twice decode.max_new_tokens")
-    if sft and params.finetune.steps:
+    if sft and params.finetune.epochs:
         examples = [*folders.prompts.encode_all(sft).values()]
         check_longest(sft, examples, params.finetune.max_length, most)
 

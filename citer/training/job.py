@@ -20,14 +20,15 @@ ROW = pa.schema(
 
 
 class Job(Section):
-    """A training run. Its folder holds `rows.parquet` as input and `checkpoint-N` as output.
+    """A training run of so many `steps`, with a checkpoint after every `save_steps` of them.
 
-    Every `save_steps` steps there is a checkpoint.
+    Its folder holds `rows.parquet` as input and `checkpoint-N` as output.
     """
 
     base: Path
     params: FinetuneParams
     seed: int
+    steps: int
     save_steps: int
     device: Literal["cpu", "cuda"]
     bf16: bool

@@ -36,23 +36,24 @@ def finetune(
 ) -> list[float]:
     """Finetune the model `base` on the problems' references and write it to `output`.
 
-    With 0 steps, the model is copied. A killed run resumes from its last checkpoint and ends with
+    With 0 epochs, the model is copied. A killed run resumes from its last checkpoint and ends with
     the same weights. There is a checkpoint every `OFTEN` steps, or after every twentieth of a long
     training: it is three times as large as the model, and takes as long to write.
     Returns the loss of every step, in nats per completion token. Raises InputError before training
     if the number of processes, the batch size or a row does not fit. Raises InputError after
     training if the loss diverged.
     """
-    if not params.steps:
+    steps = params.steps(len(problems))
+    if not steps:
         _publish(base.path, base, output)
         return []
-    job = plan(base.path, pair, params, seed)
+    job = plan(base.path, pair, params, seed, steps)
     if params.lora:
         check_adapter(base.path, params.lora)
     rows = encode_rows(base, problems, params.max_length)
     settings = job.model_dump_json(), code_digest("finetune")
     folder = partial_dir("finetune", digest(base.path, *settings, *map(str, rows)))
-    if steps_done(last_checkpoint(folder)) < params.steps:
+    if steps_done(last_checkpoint(folder)) < steps:
         write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
         with writing(folder):
             _train(job, base, folder)
@@ -67,7 +68,7 @@ def finetune(
     return history
 
 
-def plan(base: Path, pair: PairParams, params: FinetuneParams, seed: int) -> Job:
+def plan(base: Path, pair: PairParams, params: FinetuneParams, seed: int, steps: int) -> Job:
     """Choose the device and the precision. Decide what "auto" stands for: "on" on a GPU.
 
     Raises InputError if ZeRO-3 is wanted without DeepSpeed, or if the number of processes does not
@@ -90,7 +91,8 @@ def plan(base: Path, pair: PairParams, params: FinetuneParams, seed: int) -> Job
         base=base,
         params=params,
         seed=seed,
-        save_steps=max(OFTEN, params.steps // 20),
+        steps=steps,
+        save_steps=max(OFTEN, steps // 20),
         device="cuda" if on_gpu else "cpu",
         bf16=_bf16(pair.dtype, on_gpu),
         checkpointing=choice[params.gradient_checkpointing],

@@ -48,7 +48,7 @@ def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     with ExitStack() as stack:
         if trainer.is_world_process_zero():
             before = steps_done(checkpoint)
-            advance = stack.enter_context(progress("finetune", job.params.steps, "steps", before))
+            advance = stack.enter_context(progress("finetune", job.steps, "steps", before))
             trainer.add_callback(_Advance(advance))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
@@ -58,7 +58,7 @@ def _arguments(job: Job, folder: Path) -> SFTConfig:
     return SFTConfig(
         output_dir=str(folder),
         seed=job.seed,
-        max_steps=params.steps,
+        max_steps=job.steps,
         per_device_train_batch_size=params.batch_size // params.processes,
         learning_rate=params.learning_rate,
         lr_scheduler_type="cosine",

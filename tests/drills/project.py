@@ -28,7 +28,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
 Settings = Mapping[str, dict[str, Any]]  # by section of params.yaml
 TINY: Settings = {
     "pair": {"device": "cpu"},
-    "finetune": {"steps": 0},
+    "finetune": {"epochs": 0},
     "score": {"batch_tokens": 600},
     "decode": {"slots": 8, "max_new_tokens": 40},
     "train": {"batch_size": 16, "epochs": 2},

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 # A rule that keeps one of four answers keeps this promise, so there is a champion. Finetuning has a
 # few steps.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "finetune": {"steps": 8, "batch_size": 4},
+    "finetune": {"epochs": 4, "batch_size": 4},
     "evaluate": {"epsilon": 0.995},
 }
 RETRIED = {INNER, STAGE, COMMAND}

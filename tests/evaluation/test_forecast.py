@@ -5,7 +5,7 @@ from citer.evaluation.scorers import SCORERS
 from citer.pairs.budget import changed
 from citer.pairs.forecast import AUDITED, LEARNING, SHARED, TESTED, Pace, Workload, about, in_words
 
-QUESTIONS = {"sft": 0, "preference": 60, "validation": 30, "test": 30}
+QUESTIONS = {"sft": 50, "preference": 60, "validation": 30, "test": 30}
 FAST = Pace(0.0, 0.0)
 SLOW = Pace(prompt=0.01, answer=0.1)  # 2 seconds for 100 tokens of prompt and 10 of answer
 RULES = {
@@ -104,9 +104,11 @@ def test_the_llm_alone_writes_references() -> None:
 
 
 def test_finetuning_reads_and_learns_each_row() -> None:
-    steps = {"finetune.steps": 7, "finetune.batch_size": 3}
-    expected = LEARNING * 21 * 110 * 0.01 / 60
-    assert minutes(SLOW, FAST, **steps)["finetune"] == pytest.approx(expected)
+    expected = LEARNING * 2.5 * 40 * 110 * 0.01 / 60
+    asked = {"finetune.epochs": 2.5, "references.most": {"sft": 40}}
+    assert minutes(SLOW, FAST, **asked)["finetune"] == pytest.approx(expected)
+    twice = minutes(SLOW, FAST, **asked, **{"references.source": "both"})
+    assert twice["finetune"] == pytest.approx(2 * expected)
 
 
 def test_at_most_as_many_questions_count_as_are_kept() -> None:

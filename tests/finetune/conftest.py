@@ -12,7 +12,7 @@ PLACEMENT = PairParams(slm="", llm="", device="cpu", dtype="float32")
 SEED = 1
 PARAMS = FinetuneParams(
     learning_rate=1e-2,
-    steps=10,
+    epochs=10 / 3,  # 10 steps of 12 rows
     batch_size=4,
     max_length=512,
     deepspeed="off",

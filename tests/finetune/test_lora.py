@@ -79,7 +79,7 @@ def test_only_the_named_layers_change(base: ModelFolder) -> None:
 
 def test_fused_layers_have_adapters_too(base: ModelFolder) -> None:
     network("phi3", 384).float().save_pretrained(base.path)
-    params = adapter(rank=4).model_copy(update={"steps": 2})
+    params = adapter(rank=4).model_copy(update={"epochs": 2 / 3})
     finetune(ModelFolder(base.path), PROBLEMS, Path("slm"), PLACEMENT, params, SEED)
     before, after = (load_file(path / "model.safetensors") for path in (base.path, Path("slm")))
     changed = {name.split(".")[-2] for name in before if not torch.equal(after[name], before[name])}

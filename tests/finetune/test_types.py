@@ -16,7 +16,7 @@ from tests.tiny import MATH, MC
 @pytest.mark.parametrize("case", ["smollm3, window", "gemma3_text", "phi3, window, partial"])
 def test_a_finetuned_model_of_the_type_can_be_loaded(base: ModelFolder, case: str) -> None:
     network(case, base.config.vocab_size).float().save_pretrained(base.path)
-    params = PARAMS.model_copy(update={"steps": 3})
+    params = PARAMS.model_copy(update={"epochs": 6})
     finetune(ModelFolder(base.path), [MATH, MC], Path("slm"), PLACEMENT, params, SEED)
     folder = ModelFolder(Path("slm"))
     folder.check()

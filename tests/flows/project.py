@@ -39,7 +39,7 @@ CURVE = {"train_loss": [0.5, 0.25], "holdout_loss": [0.5, 0.3]}
 TOY = dict.fromkeys(("sft", "preference"), 8) | dict.fromkeys(("validation", "test"), 40)
 TINY: dict[str, dict[str, Any]] = {
     "prepare": {"toy": {"tasks": ["math", "mc"], **TOY}},
-    "finetune": {"steps": 8, "batch_size": 4},
+    "finetune": {"epochs": 2, "batch_size": 4},
     "decode": {"max_new_tokens": 8},
     "train": {"epochs": 2, "batch_size": 64},
     "answer": {"max_new_tokens": 8},

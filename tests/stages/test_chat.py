@@ -65,7 +65,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     content["pair"] |= {"slm": str(slm), "llm": str(llm), "device": "cpu"}
     content["pair"] |= {"prompt": "chat", "chat": CHAT.model_dump(), "stop": STOP}
     content["prepare"] |= {"toy": None, "train": [source]}
-    content["finetune"]["steps"] = 0
+    content["finetune"]["epochs"] = 0
     content["train"] |= {"batch_size": 16, "epochs": 2}
     for section in ("decode", "answer"):
         content[section] |= {"slots": 2, "max_new_tokens": 12}

@@ -15,11 +15,11 @@ from citer.training.sft import finetune as train
 @pytest.mark.parametrize("steps", [0, 3])
 def test_the_loss_of_every_step_lies_beside_the_model(project: Params, steps: int) -> None:
     shutil.copy(paths.referenced("preference"), paths.referenced("sft"))
-    settings = {"steps": steps, "batch_size": 2, "deepspeed": "off", "processes": 1}
-    section = project.finetune.model_copy(update=settings)
+    problems = read_problems(paths.referenced("sft"))
+    settings = {"batch_size": 2, "deepspeed": "off", "processes": 1}
+    section = project.finetune.model_copy(update=settings | {"epochs": 2 * steps / len(problems)})
     params = project.model_copy(update={"finetune": section})
     finetune.run(params)
-    problems = read_problems(paths.referenced("sft"))
     again = paths.SLM.with_name("again")
     losses = train(base_slm(params), problems, again, params.pair, section, params.seed)
     assert read_json(paths.FINETUNE) == {"step": [1, 2, 3][:steps], "loss": losses}

@@ -71,7 +71,7 @@ def problems_in_every_split() -> None:
 
 def small(params: Params) -> Params:
     few = {"llm_floor": 0.0, "risks": (0.5,), "audits": (1.0,)}
-    steps = {"steps": 1, "batch_size": 2, "deepspeed": "off", "processes": 1}
+    steps = {"epochs": 0.01, "batch_size": 2, "deepspeed": "off", "processes": 1}
     changes = {
         "evaluate": params.evaluate.model_copy(update=few),
         "finetune": params.finetune.model_copy(update=steps),

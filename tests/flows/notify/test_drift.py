@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "shares": {"sft": 0.7, "preference": 0.3, "validation": 0.0, "test": 0.0},
         "traffic": [{"path": LOG, "most": 400}],
     },
-    "finetune": {"steps": 100},
+    "finetune": {"epochs": 23},
     "evaluate": {
         "llm_fractions": [0.9, 1.0],  # so high that the chosen rule has an audit
         "risks": [0.6, 0.9, 0.95],
