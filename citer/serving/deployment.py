@@ -38,7 +38,8 @@ REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
 class Reply(NamedTuple):
     """A problem, its answer and the answer's text. `sampling` is None for a greedy answer.
 
-    `request` is the id of a server's reply, and `user` whom its request names.
+    `request` is the id of a server's reply, and `user` whom its request names. `reference` is the
+    text of the LLM alone, if a shadow answer has told it.
     """
 
     problem: Problem
@@ -47,6 +48,7 @@ class Reply(NamedTuple):
     sampling: Sampling | None = None
     request: str | None = None
     user: str | None = None
+    reference: str | None = None
 
     @property
     def fields(self) -> dict[str, Any]:

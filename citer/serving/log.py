@@ -253,7 +253,7 @@ def audited_row(reply: Reply, decode: Decode) -> dict[str, Any]:
         "disagreements": list(_disagreements(answer.visits, decode)),
         "request": reply.request,
         "user": reply.user,
-        "reference": None,
+        "reference": reply.reference,
     }
 
 
