@@ -1,39 +1,26 @@
-"""`citer bench`: the rows, the pairs on which each is measured, and how they are run."""
+"""`citer bench`: compare routed decoding with its floor and with each model alone."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers.utils import logging
 
-from benchmarks import decode
-from benchmarks.pairs import Subject, make_subject, pair_names
-from benchmarks.report import Finding, add_to_report, print_report
+from benchmarks.floor import Floor, recorded
+from benchmarks.pairs import Subject, generated, make_subject, pair_names
+from benchmarks.report import Finding, Method, add_to_report, print_report, race
+from citer.decoding.answer import Request
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
 from citer.errors import InputError
+from citer.evaluation.cost import Prices, Trace
+from citer.models.graphs import no_graphs
+from citer.models.pair import LanguageModel
 from citer.storage.tables import check_target
 
-CPU = ("cpu-fp32", "cpu-bf16")
-ALL = ("embedded", *CPU, "gpu")
-Measure = Callable[[Subject], list[Finding]]
-
-
-class Row(NamedTuple):
-    """A row of the table in README.md: number, name, function that measures it, pairs."""
-
-    number: int
-    name: str
-    measure: Measure
-    pairs: Sequence[str]
-
-
-ROWS = (
-    Row(1, "floor", decode.against_floor, (*CPU, "gpu")),
-    Row(2, "embedded-floor", decode.against_embedded_floor, ("embedded",)),
-    Row(3, "alone", decode.against_llm, ALL),
-    Row(5, "batches", decode.against_batches, ("cpu-bf16", "gpu")),
-    Row(11, "graphs", decode.against_bytes, ("gpu",)),
-)
+FRACTION = 0.2
 
 
 def run(requested: Sequence[str], pairs: Sequence[str], threads: int | None, out: Path) -> None:
@@ -43,8 +30,9 @@ def run(requested: Sequence[str], pairs: Sequence[str], threads: int | None, out
     of other rows stay in `out`. Raises InputError for an unknown row or pair, and if no requested
     row is measured on a requested pair.
     """
-    rows = choose_rows(requested)
-    plan = {name: [row for row in rows if name in row.pairs] for name in choose_pairs(pairs)}
+    rows = [ROWS[name] for name in chosen("row", requested, [*ROWS])]
+    names = chosen("pair", pairs, pair_names())
+    plan = {name: [row for row in rows if name in row.pairs] for name in names}
     if not any(plan.values()):
         raise InputError(f"bench: {', '.join(requested)}: not measured on {', '.join(plan)}")
     check_target(out)
@@ -53,29 +41,135 @@ def run(requested: Sequence[str], pairs: Sequence[str], threads: int | None, out
         torch.set_num_threads(threads)
     findings = []
     for name, planned in plan.items():
-        for finding in _measure(name, planned) if planned else ():
-            add_to_report(out, finding)  # now, because the next row may take an hour
-            findings.append(finding)
+        subject = make_subject(name) if planned else None
+        for row in planned:
+            assert subject
+            for finding in row.measure(subject):
+                add_to_report(out, finding)  # now, because the next row may take an hour
+                findings.append(finding)
     print_report(findings)
 
 
-def choose_rows(requested: Sequence[str]) -> list[Row]:
-    known = {key: row for row in ROWS for key in (str(row.number), row.name)}
-    for key in requested:
-        if key not in known:
-            raise InputError(f"bench: no row {key!r}; expected {', '.join(known)}")
-    return [row for row in ROWS if not requested or {str(row.number), row.name} & {*requested}]
-
-
-def choose_pairs(requested: Sequence[str]) -> list[str]:
-    available = pair_names()
+def chosen(kind: str, requested: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the requested names, by default all. Raises InputError for one that is not `known`."""
     for name in requested:
-        if name not in available:
-            raise InputError(f"bench: no pair {name!r} here; expected {', '.join(available)}")
-    return [name for name in available if not requested or name in requested]
+        if name not in known:
+            raise InputError(f"bench: no {kind} {name!r} here; expected {', '.join(known)}")
+    return [name for name in known if not requested or name in requested]
 
 
-def _measure(name: str, rows: Sequence[Row]) -> Iterator[Finding]:
-    subject = make_subject(name)
-    for row in rows:
-        yield from row.measure(subject)
+def decode(engine: Engine, requests: Sequence[Request], policy: Policy) -> int:
+    """Decode all requests and return the number of new tokens."""
+    return sum(len(answer.token_ids) for answer in engine.decode(requests, policy))
+
+
+def _generate(
+    subject: Subject, model: LanguageModel, requests: Sequence[Request], **options: Any
+) -> int:
+    """Answer by transformers, one prompt at a time; return the number of new tokens."""
+    answers = (
+        generated(subject.pair, model, request.prompt_ids, subject.new_tokens, **options)
+        for request in requests
+    )
+    return sum(map(len, answers))
+
+
+def _decoding(
+    engine: Engine, requests: Sequence[Request], policies: Mapping[str, Policy]
+) -> dict[str, Method]:
+    return {name: partial(decode, engine, requests, each) for name, each in policies.items()}
+
+
+def _floored(subject: Subject, slots: int, requests: Sequence[Request], policy: Policy) -> Floor:
+    """Record a decode; return the floor of its forwards, which counts the new tokens."""
+    pair, log = recorded(subject.pair)
+    engine = Engine(pair, slots, subject.new_tokens, make_graphs=no_graphs)
+    written = decode(engine, requests, policy)
+    return Floor(subject.pair, subject.head, log, written)
+
+
+def against_floor(subject: Subject) -> list[Finding]:
+    """Time of the bare forwards / time of decoding, at batch 32."""
+    batch, policy = 32, subject.policy(FRACTION)
+    requests = subject.requests(4 * batch)  # their lengths differ
+    floor = _floored(subject, batch, requests, policy)
+    engine = Engine(subject.pair, batch, subject.new_tokens)
+    methods = _decoding(engine, requests, {"measured": policy}) | {"floor": floor.run}
+    timed = race(f"floor, {subject.name}, batch {batch}", methods)
+    what, ratio = f"floor / measured, batch {batch}", timed.ratio("measured", "floor")
+    return [Finding("floor", what, subject.name, ratio, timed.details())]
+
+
+def against_llm(subject: Subject) -> list[Finding]:
+    """Routed decoding / the LLM alone at batch 1, as measured and as floors predict."""
+    requests = subject.requests(16 if subject.pair.eos_ids else 1)
+    timed = race(f"alone, {subject.name}", _alone_methods(subject, requests))
+    gain = timed.ratio("routed", "LLM generate")
+    predicted = timed.ratio("routed floor", "LLM floor")
+    by_bytes = prediction_by_bytes(subject, requests)
+    details = {"floors predict": predicted, "bytes predict": by_bytes} | timed.details()
+    what, share = "routed at 20 % / LLM by generate", gain / predicted
+    return [
+        Finding("alone", what, subject.name, gain, details),
+        Finding("alone", "the same / floors' prediction", subject.name, share),
+    ]
+
+
+def _alone_methods(subject: Subject, requests: Sequence[Request]) -> dict[str, Method]:
+    pair = subject.pair
+    policies = {"routed": subject.policy(FRACTION), "SLM": SLM_ALONE, "LLM": LLM_ALONE}
+    methods = _decoding(Engine(pair, 1, subject.new_tokens), requests, policies)
+    for name, model in {"SLM generate": pair.slm, "LLM generate": pair.local_llm}.items():
+        methods[name] = partial(_generate, subject, model, requests)
+    for name in ("routed", "LLM"):
+        methods[f"{name} floor"] = _floored(subject, 1, requests, policies[name]).run
+    if subject.name == "embedded":  # random models never accept each other's tokens
+        by_both = partial(_generate, assistant_model=pair.slm.network)
+        methods["assisted generate"] = partial(by_both, subject, pair.local_llm, requests)
+    return methods
+
+
+def against_bytes(subject: Subject) -> list[Finding]:
+    """Routed / LLM alone, both on the engine with CUDA graphs, against their bytes.
+
+    The details also compare each of the two with itself without graphs.
+    """
+    requests = subject.requests(1)
+    policies = {"routed": subject.policy(FRACTION), "LLM": LLM_ALONE}
+    launched = {f"{name} launched": policy for name, policy in policies.items()}
+    plain = Engine(subject.pair, 1, subject.new_tokens, make_graphs=no_graphs)
+    methods = _decoding(Engine(subject.pair, 1, subject.new_tokens), requests, policies)
+    timed = race(f"graphs, {subject.name}", methods | _decoding(plain, requests, launched))
+    gain, predicted = timed.ratio("routed", "LLM"), prediction_by_bytes(subject, requests)
+    details = {"gain": gain, "bytes predict": predicted}
+    for name in policies:
+        details[f"{name}, graphs / launched"] = timed.ratio(name, f"{name} launched")
+    what = "routed at 20 % / LLM, both by the engine / bytes' prediction"
+    return [Finding("graphs", what, subject.name, gain / predicted, details | timed.details())]
+
+
+def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
+    """Return bytes by the LLM alone / bytes by routing, at batch 1 (citer.evaluation.cost)."""
+    engine = Engine(subject.pair, 8, subject.new_tokens)
+    prompts = {request.key: len(request.prompt_ids) for request in requests}
+    prices = Prices.of(subject.pair, subject.head.weight_bytes)
+    moved = dict.fromkeys((FRACTION, 1.0), 0)
+    for fraction in moved:
+        for answer in engine.decode(requests, subject.policy(fraction)):
+            trace = Trace.of(prompts[answer.key], len(answer.token_ids), answer.visits)
+            moved[fraction] += prices.moved(trace.slm, trace.llm)
+    return moved[1.0] / moved[FRACTION]
+
+
+class Row(NamedTuple):
+    """A row of the table in README.md: the function that measures it, and the pairs."""
+
+    measure: Callable[[Subject], list[Finding]]
+    pairs: Sequence[str]
+
+
+ROWS = {
+    "floor": Row(against_floor, ("embedded",)),
+    "alone": Row(against_llm, ("embedded", "cpu-fp32", "cpu-bf16", "gpu")),
+    "graphs": Row(against_bytes, ("gpu",)),
+}

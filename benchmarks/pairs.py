@@ -4,15 +4,16 @@ Random pairs have Qwen2's architecture. Their answers all have the same length, 
 ends them. A seeded schedule replaces the router's decisions; the router is still computed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer, models
 from transformers import (
     AutoModelForCausalLM,
+    GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
@@ -172,6 +173,18 @@ def _random_network(size: Size, dtype: torch.dtype, device: torch.device) -> Pre
             weight.fill_(float("norm" in name))
     pack(network)
     return network
+
+
+def generated(
+    pair: Pair, model: LanguageModel, prompt_ids: Sequence[int], new_tokens: int, **options: Any
+) -> tuple[int, ...]:
+    """Return the greedy answer by transformers. Without EOS, it has full length."""
+    network: Any = model.network
+    ids_BT = torch.tensor([prompt_ids], device=model.device)
+    ends = {"eos_token_id": list(pair.eos_ids) or None, "pad_token_id": 0}
+    config = GenerationConfig(max_new_tokens=new_tokens, do_sample=False, **ends)
+    asked = {"attention_mask": torch.ones_like(ids_BT), "generation_config": config, **options}
+    return tuple(network.generate(ids_BT, **asked)[0, ids_BT.shape[1] :].tolist())
 
 
 def random_head(pair: Pair) -> Head:

@@ -3,12 +3,11 @@
 Other load on the machine then slows all methods alike.
 """
 
-import operator
 import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -25,7 +24,6 @@ SECONDS = 10.0  # short methods are repeated for this long
 MOST_ROUNDS = 30
 
 RESULTS = Path("benchmarks/results")
-SIGNS = {"≥": operator.ge, "≤": operator.le, ">": operator.gt}
 
 Method = Callable[[], float]  # runs once and returns the amount of work: tokens, bytes, runs
 
@@ -44,8 +42,8 @@ class Race:
         rounds = zip(self.speeds[name], self.speeds[other], strict=True)
         return median(speed / slower for speed, slower in rounds)
 
-    def details(self, unit: str = "tokens") -> dict[str, float]:
-        return {f"{name} {unit}/s": self.speed(name) for name in self.speeds}
+    def details(self) -> dict[str, float]:
+        return {f"{name} tokens/s": self.speed(name) for name in self.speeds}
 
 
 def race(title: str, methods: Mapping[str, Method]) -> Race:
@@ -75,55 +73,21 @@ def _wait_for_device() -> None:
         torch.cuda.synchronize()
 
 
-class Target(NamedTuple):
-    """A bound that a value should meet, such as `≥ 0.90`."""
-
-    sign: str
-    bound: float
-
-    def met(self, value: float) -> bool:
-        return SIGNS[self.sign](value, self.bound)
-
-    def __str__(self) -> str:
-        return f"{self.sign} {self.bound:g}"
-
-
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A measured ratio. `details` holds the figures from which it was computed."""
 
-    row: int
+    row: str
     what: str
     pair: str
     value: float
-    target: Target | None = None
-    details: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def verdict(self) -> str:
-        if self.target is None:
-            return ""
-        return "met" if self.target.met(self.value) else "missed"
-
-
-def of_two(
-    row: int, what: str, pair: str, timed: Race, target: Target, unit: str = "tokens"
-) -> Finding:
-    """Return a finding: how many times faster the first of two methods is than the second."""
-    first, second = timed.speeds
-    return Finding(row, what, pair, timed.ratio(first, second), target, timed.details(unit))
+    details: Mapping[str, float] = {}
 
 
 def add_to_report(path: Path, finding: Finding) -> None:
     """Add a finding to a JSON report, in place of an earlier one with the same name."""
     report = read_json(path) if path.exists() else []
-    new = {
-        "row": finding.row,
-        "what": finding.what,
-        "pair": finding.pair,
+    new = finding._asdict() | {
         "value": _rounded(finding.value),
-        "target": str(finding.target) if finding.target else None,
-        "verdict": finding.verdict or None,
         "details": {name: _rounded(value) for name, value in finding.details.items()},
         "machine": machine(),
     }
@@ -131,7 +95,7 @@ def add_to_report(path: Path, finding: Finding) -> None:
     write_json(path, sorted([*kept, new], key=_name))
 
 
-def _name(finding: dict[str, Any]) -> tuple[int, str, str]:
+def _name(finding: dict[str, Any]) -> tuple[str, str, str]:
     return finding["row"], finding["pair"], finding["what"]
 
 
@@ -141,14 +105,10 @@ def _rounded(value: float) -> float:
 
 def print_report(findings: Sequence[Finding]) -> None:
     rows = [
-        {
-            "row": each.row,
-            "what": each.what,
-            "pair": each.pair,
+        each._asdict()
+        | {
             "value": _shown(each.value),
-            "target": str(each.target or ""),
-            "": each.verdict,
-            "from": ", ".join(f"{name} {_shown(value)}" for name, value in each.details.items()),
+            "details": ", ".join(f"{name} {_shown(value)}" for name, value in each.details.items()),
         }
         for each in findings
     ]

@@ -25,7 +25,7 @@ import httpx
 import numpy as np
 import typer
 
-from benchmarks.report import RESULTS, Race, Target, machine, markdown, race, write_results
+from benchmarks.report import RESULTS, Race, machine, markdown, race, write_results
 from citer.config.params import load_params
 from citer.data.problems import Problem, read_problems
 from citer.errors import InputError
@@ -40,12 +40,6 @@ PORT = 8960
 CLIENTS = 32
 QUESTIONS = 256
 REQUESTS = 5000  # for the memory
-TARGETS = {
-    "throughput": Target("≥", 0.7),
-    "to the largest batch": Target("≥", 0.7),
-    "p99 / p50": Target("≤", 3),
-    "memory": Target("≤", 1.02),
-}
 WORDS = {
     "throughput": f"answers per second: {CLIENTS} clients / a batch call of {CLIENTS} at a time",
     "to the largest batch": "the same / a batch call of all slots at a time",
@@ -174,10 +168,7 @@ def _result(timed: Race, rounds: Sequence[list[float]], sizes: Sequence[int]) ->
 
 def page(result: dict[str, Any]) -> str:
     """Return the result as a page in Markdown."""
-    figures = [
-        {"figure": words, "value": result[name], "target": str(TARGETS.get(name, ""))}
-        for name, words in WORDS.items()
-    ]
+    figures = [{"figure": words, "value": result[name]} for name, words in WORDS.items()]
     others = {key: each for key, each in result.items() if key not in WORDS}
     notes = "".join(f"- {name}: {_note(value)}\n" for name, value in others.items())
     return f"# `citer serve` under load\n\n{markdown(figures)}\n{notes}"

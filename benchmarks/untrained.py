@@ -17,9 +17,9 @@ from time import perf_counter
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import torch
 import typer
 
+from benchmarks.pairs import generated
 from benchmarks.report import RESULTS, machine, markdown, write_results
 from citer.cli.answers import parse_rule
 from citer.config.params import Params, load_params
@@ -108,17 +108,11 @@ def _decoded(engine: Engine, policy: Policy, problem: Problem) -> tuple[tuple[in
     return answer.token_ids, Prices.of(engine.pair).moved(trace.slm, trace.llm)
 
 
-@torch.inference_mode()
 def _generated(
     pair: Pair, new_tokens: int, options: Mapping[str, Any], problem: Problem
 ) -> tuple[tuple[int, ...], None]:
-    network: Any = pair.local_llm.network
-    ids_BT = torch.tensor([pair.prompts.prompt_ids(problem)], device=pair.local_llm.device)
-    ends = {"eos_token_id": list(pair.eos_ids), "pad_token_id": pair.eos_ids[0]}
-    greedy = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-    limits = {"max_new_tokens": new_tokens, "attention_mask": torch.ones_like(ids_BT)}
-    written = network.generate(ids_BT, **limits, **ends, **greedy, **options)
-    return tuple(written[0, ids_BT.shape[1] :].tolist()), None
+    ids = pair.prompts.prompt_ids(problem)
+    return generated(pair, pair.local_llm, ids, new_tokens, **options), None
 
 
 def row(name: str, own: Sequence[Measured], llm: Sequence[Measured]) -> dict[str, Any]:

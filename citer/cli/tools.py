@@ -10,7 +10,7 @@ from citer.config.pair import Weights
 from citer.config.params import load_params
 
 # of benchmarks/bench.py, which imports torch
-ROWS = "1 floor, 2 embedded-floor, 3 alone, 5 batches, 11 graphs"
+ROWS = "floor, alone, graphs"
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "float64"])
 
 
@@ -62,7 +62,7 @@ def pretrain() -> None:
 def bench(
     rows: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ROW", help=f"Numbers or names: {ROWS}. Default: all rows."),
+        typer.Argument(metavar="ROW", help=f"{ROWS}. Default: all rows."),
     ] = None,
     pair: Annotated[
         list[str] | None,

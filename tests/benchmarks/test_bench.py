@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import report
-from benchmarks.bench import ROWS, choose_pairs, choose_rows, run
+from benchmarks.bench import ROWS, chosen, run
 from benchmarks.pairs import Subject
 from citer.errors import InputError
 
@@ -16,16 +16,16 @@ PROJECT = Path(__file__).parents[2]
 ABSENT = "{'prefect', 'mlflow', 'dvc', 'trl', 'deepspeed', 'datasets', 'math_verify', 'sklearn'}"
 
 
-def test_rows_are_chosen_by_number_or_name_and_default_to_all() -> None:
-    assert [row.number for row in choose_rows(["batches", "1"])] == [1, 5]
-    assert choose_rows([]) == list(ROWS)
+def test_rows_are_chosen_by_name_and_default_to_all() -> None:
+    assert chosen("row", ["graphs", "floor"], [*ROWS]) == ["floor", "graphs"]
+    assert chosen("row", [], [*ROWS]) == [*ROWS]
 
 
 def test_an_unknown_row_or_pair_is_reported_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"no row '10'; expected 1, floor, 2, "):
-        choose_rows(["1", "10"])
+    with pytest.raises(InputError, match=r"no row '10' here; expected floor, alone, "):
+        run(["floor", "10"], [], None, Path("bench.json"))
     with pytest.raises(InputError, match=r"no pair 'tpu' here; expected embedded, cpu-fp32, "):
-        choose_pairs(["tpu"])
+        run([], ["tpu"], None, Path("bench.json"))
 
 
 def test_rows_without_a_matching_pair_are_refused(tmp_path: Path) -> None:
@@ -51,18 +51,17 @@ def test_the_command_line_reports_an_unknown_row_in_one_line() -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("citer: bench: no row 'speed'; expected 1, floor")
+    assert done.stderr.startswith("citer: bench: no row 'speed' here; expected floor")
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["floor", "alone", "batches", "graphs"])
+@pytest.mark.parametrize("name", ["floor", "alone", "graphs"])
 def test_a_row_measures_a_tiny_pair(
     name: str, subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "ROUNDS", 1)
     monkeypatch.setattr(report, "SECONDS", 0.0)
     monkeypatch.chdir(PROJECT)
-    [row] = choose_rows([name])
-    findings = row.measure(replace(subject, new_tokens=8))
-    assert {finding.row for finding in findings} == {row.number}
+    findings = ROWS[name].measure(replace(subject, new_tokens=8))
+    assert {finding.row for finding in findings} == {name}
     assert all(finding.value > 0 for finding in findings)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from benchmarks.decode import decode
+from benchmarks.bench import decode
 from benchmarks.floor import Floor, Forward, recorded
 from benchmarks.pairs import Subject
 from citer.decoding.answer import Work
