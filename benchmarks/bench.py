@@ -1,4 +1,4 @@
-"""`citer bench`: compare routed decoding with its floor and with each model alone."""
+"""`citer bench`: compare routed decoding with each model alone, and with what bytes predict."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from transformers.utils import logging
 
-from benchmarks.floor import Floor, recorded
 from benchmarks.pairs import Subject, generated, make_subject, pair_names
 from benchmarks.report import Finding, Method, add_to_report, print_report, race
 from citer.decoding.answer import Request
@@ -41,12 +40,9 @@ def run(requested: Sequence[str], pairs: Sequence[str], threads: int | None, out
         torch.set_num_threads(threads)
     findings = []
     for name, planned in plan.items():
-        subject = make_subject(name) if planned else None
         for row in planned:
-            assert subject
-            for finding in row.measure(subject):
-                add_to_report(out, finding)  # now, because the next row may take an hour
-                findings.append(finding)
+            findings.append(row.measure(make_subject(name)))
+            add_to_report(out, findings[-1])  # now, because the next row may take an hour
     print_report(findings)
 
 
@@ -80,39 +76,13 @@ def _decoding(
     return {name: partial(decode, engine, requests, each) for name, each in policies.items()}
 
 
-def _floored(subject: Subject, slots: int, requests: Sequence[Request], policy: Policy) -> Floor:
-    """Record a decode; return the floor of its forwards, which counts the new tokens."""
-    pair, log = recorded(subject.pair)
-    engine = Engine(pair, slots, subject.new_tokens, make_graphs=no_graphs)
-    written = decode(engine, requests, policy)
-    return Floor(subject.pair, subject.head, log, written)
-
-
-def against_floor(subject: Subject) -> list[Finding]:
-    """Time of the bare forwards / time of decoding, at batch 32."""
-    batch, policy = 32, subject.policy(FRACTION)
-    requests = subject.requests(4 * batch)  # their lengths differ
-    floor = _floored(subject, batch, requests, policy)
-    engine = Engine(subject.pair, batch, subject.new_tokens)
-    methods = _decoding(engine, requests, {"measured": policy}) | {"floor": floor.run}
-    timed = race(f"floor, {subject.name}, batch {batch}", methods)
-    what, ratio = f"floor / measured, batch {batch}", timed.ratio("measured", "floor")
-    return [Finding("floor", what, subject.name, ratio, timed.details())]
-
-
-def against_llm(subject: Subject) -> list[Finding]:
-    """Routed decoding / the LLM alone at batch 1, as measured and as floors predict."""
+def against_llm(subject: Subject) -> Finding:
+    """Routed decoding / the LLM alone at batch 1, as measured and as bytes predict."""
     requests = subject.requests(16 if subject.pair.eos_ids else 1)
     timed = race(f"alone, {subject.name}", _alone_methods(subject, requests))
     gain = timed.ratio("routed", "LLM generate")
-    predicted = timed.ratio("routed floor", "LLM floor")
-    by_bytes = prediction_by_bytes(subject, requests)
-    details = {"floors predict": predicted, "bytes predict": by_bytes} | timed.details()
-    what, share = "routed at 20 % / LLM by generate", gain / predicted
-    return [
-        Finding("alone", what, subject.name, gain, details),
-        Finding("alone", "the same / floors' prediction", subject.name, share),
-    ]
+    details = {"bytes predict": prediction_by_bytes(subject, requests)} | timed.details()
+    return Finding("alone", "routed at 20 % / LLM by generate", subject.name, gain, details)
 
 
 def _alone_methods(subject: Subject, requests: Sequence[Request]) -> dict[str, Method]:
@@ -121,15 +91,13 @@ def _alone_methods(subject: Subject, requests: Sequence[Request]) -> dict[str, M
     methods = _decoding(Engine(pair, 1, subject.new_tokens), requests, policies)
     for name, model in {"SLM generate": pair.slm, "LLM generate": pair.local_llm}.items():
         methods[name] = partial(_generate, subject, model, requests)
-    for name in ("routed", "LLM"):
-        methods[f"{name} floor"] = _floored(subject, 1, requests, policies[name]).run
     if subject.name == "embedded":  # random models never accept each other's tokens
         by_both = partial(_generate, assistant_model=pair.slm.network)
         methods["assisted generate"] = partial(by_both, subject, pair.local_llm, requests)
     return methods
 
 
-def against_bytes(subject: Subject) -> list[Finding]:
+def against_bytes(subject: Subject) -> Finding:
     """Routed / LLM alone, both on the engine with CUDA graphs, against their bytes.
 
     The details also compare each of the two with itself without graphs.
@@ -145,7 +113,7 @@ def against_bytes(subject: Subject) -> list[Finding]:
     for name in policies:
         details[f"{name}, graphs / launched"] = timed.ratio(name, f"{name} launched")
     what = "routed at 20 % / LLM, both by the engine / bytes' prediction"
-    return [Finding("graphs", what, subject.name, gain / predicted, details | timed.details())]
+    return Finding("graphs", what, subject.name, gain / predicted, details | timed.details())
 
 
 def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
@@ -164,12 +132,11 @@ def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
 class Row(NamedTuple):
     """A row of the table in README.md: the function that measures it, and the pairs."""
 
-    measure: Callable[[Subject], list[Finding]]
+    measure: Callable[[Subject], Finding]
     pairs: Sequence[str]
 
 
 ROWS = {
-    "floor": Row(against_floor, ("embedded",)),
     "alone": Row(against_llm, ("embedded", "cpu-fp32", "cpu-bf16", "gpu")),
     "graphs": Row(against_bytes, ("gpu",)),
 }

@@ -10,7 +10,7 @@ from citer.config.pair import Weights
 from citer.config.params import load_params
 
 # of benchmarks/bench.py, which imports torch
-ROWS = "floor, alone, graphs"
+ROWS = "alone, graphs"
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "float64"])
 
 

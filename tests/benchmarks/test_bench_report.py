@@ -8,7 +8,7 @@ import pytest
 from benchmarks.report import Finding, Race, add_to_report, markdown, print_report
 
 FOUND = [
-    Finding("floor", "floor / measured", "tiny", 0.9, {"tokens/s": 12345.678}),
+    Finding("graphs", "routed / LLM", "tiny", 0.9, {"tokens/s": 12345.678}),
     Finding("sweep", "sweep", "tiny", 3.6),
     Finding("alone", "stated", "tiny", 2.0),
 ]
@@ -26,13 +26,13 @@ def test_a_report_holds_values_and_the_machine(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "bench.json").read_text())
     machine = report[1].pop("machine")
     assert report[1] == {
-        "row": "floor",
-        "what": "floor / measured",
+        "row": "graphs",
+        "what": "routed / LLM",
         "pair": "tiny",
         "value": 0.9,
         "details": {"tokens/s": 12350.0},
     }
-    assert [finding["row"] for finding in report] == ["alone", "floor", "sweep"]
+    assert [finding["row"] for finding in report] == ["alone", "graphs", "sweep"]
     assert {"cpu", "cores", "threads", "torch", "date"} <= machine.keys()
 
 
