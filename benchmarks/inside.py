@@ -3,15 +3,14 @@
 The engine is in that process, and its forwards are counted where its executor starts them.
 """
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from benchmarks.report import resident
 from citer.decoding.answer import Work
 
 ENVIRONMENT = {
@@ -91,7 +90,7 @@ class Engine:
             "drafted": self.drafted,
             "seconds": ended[0] - started[0],
             "processor": ended[1] - started[1],
-            "resident_mb": _resident() / 1e6,
+            "resident_mb": resident() * 1024 / 1e6,
         }
 
     @property
@@ -122,9 +121,3 @@ def start(setup: Setup) -> None:
 def answer(rule: str | None, slots: int) -> dict[str, Any]:
     """Let it answer: see `Engine.run`."""
     return ENGINE[0].run(rule, slots)
-
-
-def _resident() -> int:
-    """Return the bytes of this process in memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -4,10 +4,10 @@ Random pairs have Qwen2's architecture. Their answers all have the same length, 
 ends them. A seeded schedule replaces the router's decisions; the router is still computed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models
@@ -38,31 +38,33 @@ SEED = 17
 PROMPT, NEW_TOKENS = 128, 256  # tokens, for random pairs
 
 
-class Size(NamedTuple):
-    """The shape of a Qwen2 model."""
+def shape(
+    vocabulary: int, hidden: int, layers: int, inner: int, heads: int, kv_heads: int, *, tied: bool
+) -> Qwen2Config:
+    """Return the shape of a Qwen2 model."""
+    return Qwen2Config(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=2 * (PROMPT + NEW_TOKENS),
+        tie_word_embeddings=tied,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
 
-    vocab: int
-    hidden: int
-    layers: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    tied: bool
 
-
-class Sizes(NamedTuple):
-    slm: Size
-    llm: Size
-
-
-CPU = Sizes(
-    slm=Size(32_768, 640, 9, 1_728, 10, 2, tied=True),  # 60 M
-    llm=Size(32_768, 1_536, 20, 4_224, 12, 2, tied=False),  # 600 M
-)
-GPU = Sizes(
-    slm=Size(151_936, 1_536, 28, 8_960, 12, 2, tied=True),  # Qwen2-1.5B
-    llm=Size(152_064, 3_584, 28, 18_944, 28, 4, tied=False),  # Qwen2-7B
-)
+CPU = {
+    "slm": shape(32_768, 640, 9, 1_728, 10, 2, tied=True),  # 60 M
+    "llm": shape(32_768, 1_536, 20, 4_224, 12, 2, tied=False),  # 600 M
+}
+GPU = {
+    "slm": shape(151_936, 1_536, 28, 8_960, 12, 2, tied=True),  # Qwen2-1.5B
+    "llm": shape(152_064, 3_584, 28, 18_944, 28, 4, tied=False),  # Qwen2-7B
+}
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,13 @@ def embedded() -> Subject:
     return Subject("embedded", pair, random_head(pair), examples, params.decode.max_new_tokens)
 
 
-def random_subject(name: str, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Subject:
+def random_subject(
+    name: str, shapes: Mapping[str, Qwen2Config], dtype: torch.dtype, device: torch.device
+) -> Subject:
     """Return a random pair: prompts of 128 tokens, references of 64 to 256, answers of 256."""
     slm, llm = (
-        LanguageModel(model, Path(f"{name}-{model}"), "", _random_network(size, dtype, device))
-        for model, size in sizes._asdict().items()
+        LanguageModel(model, Path(f"{name}-{model}"), "", _random_network(own, dtype, device))
+        for model, own in shapes.items()
     )
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
     pair = Pair(slm, llm, tokenizer, "", (), PlainPrompts(tokenizer, 0))
@@ -146,21 +150,10 @@ def random_subject(name: str, sizes: Sizes, dtype: torch.dtype, device: torch.de
     return Subject(name, pair, random_head(pair), examples, NEW_TOKENS)
 
 
-def _random_network(size: Size, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+def _random_network(
+    config: Qwen2Config, dtype: torch.dtype, device: torch.device
+) -> PreTrainedModel:
     """Make a network with uniform weights. transformers' own initialisation takes minutes."""
-    config = Qwen2Config(
-        vocab_size=size.vocab,
-        hidden_size=size.hidden,
-        intermediate_size=size.intermediate,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads,
-        max_position_embeddings=2 * (PROMPT + NEW_TOKENS),
-        tie_word_embeddings=size.tied,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
     with no_init_weights(), device:
         network = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
     network.tie_weights()

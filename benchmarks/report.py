@@ -145,6 +145,12 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def resident(process: int | str = "self") -> int:
+    """Return the resident memory of a process in KiB."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as a table; each has a cell for each key of the first.
 

@@ -25,7 +25,7 @@ import httpx
 import numpy as np
 import typer
 
-from benchmarks.report import RESULTS, Race, machine, markdown, race, write_results
+from benchmarks.report import RESULTS, Race, machine, markdown, race, resident, write_results
 from citer.config.params import load_params
 from citer.data.problems import Problem, read_problems
 from citer.errors import InputError
@@ -104,12 +104,6 @@ def _healthy(url: str) -> bool:
         return httpx.get(f"{url}/health").is_success
     except httpx.TransportError:
         return False
-
-
-def resident(pid: int) -> int:
-    """Return the resident memory of a process in KiB."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
 def growth(clients: Clients, questions: Sequence[str], pid: int) -> list[int]:

@@ -85,15 +85,15 @@ class Study:
         self.problems = [problem for problem in asked if problem.task == TASK][:QUESTIONS]
 
     def alone(self) -> Method:
-        return Method(ALONE, _engine())
+        return Method(ALONE, "{}")
 
     def drafting(self, drafts: int, slm: Path, router: Path) -> Iterator[Method]:
         """Yield the methods that draft with this SLM."""
         model = {"method": "draft_model", "model": str(slm), "num_speculative_tokens": drafts}
-        own = {"speculative_config": model}
-        yield Method("draft_model", _engine(**own), drafts)
+        own: dict[str, Any] = {"speculative_config": model}
+        yield Method("draft_model", json.dumps(own), drafts)
         settings = {"router": str(router), "rule": f"{EXACT}"}
-        engine = _engine(**own, additional_config={"citer": settings})
+        engine = json.dumps(own | {"additional_config": {"citer": settings}})
         for rule in (self.chosen, EXACT):
             asked = replace(rule, cap=drafts)
             yield Method(f"`{replace(rule, cap=0)}`", engine, drafts, asked)
@@ -129,10 +129,6 @@ class Study:
 
     def _right(self, problem: Problem, ids: Sequence[int]) -> bool:
         return ids[-1] in self.pair.eos_ids and assess(problem, self.pair.text(ids)).correct
-
-
-def _engine(**arguments: Any) -> str:
-    return json.dumps(arguments)
 
 
 class Engines(ExitStack):

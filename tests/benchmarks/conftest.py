@@ -8,22 +8,22 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from benchmarks.pairs import Size, Sizes, Subject, random_subject
+from benchmarks.pairs import Subject, random_subject, shape
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem
 from citer.models.pair import Pair
 from tests.labelling.conftest import Taught, taught  # noqa: F401
 
 PROJECT = Path(__file__).parents[2]
-SIZES = Sizes(
-    slm=Size(64, 32, 1, 64, 4, 2, tied=True),
-    llm=Size(64, 48, 2, 96, 4, 2, tied=False),
-)
+SHAPES = {
+    "slm": shape(64, 32, 1, 64, 4, 2, tied=True),
+    "llm": shape(64, 48, 2, 96, 4, 2, tied=False),
+}
 
 
 @pytest.fixture(scope="session")
 def subject() -> Subject:
-    return random_subject("tiny", SIZES, torch.float64, torch.device("cpu"))
+    return random_subject("tiny", SHAPES, torch.float64, torch.device("cpu"))
 
 
 class Own(NamedTuple):
