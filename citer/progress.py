@@ -32,43 +32,31 @@ class _Work:
 
     def __str__(self) -> str:
         """Return a line such as `label 1: 5 of 8 rows (62 %), 1 rows/s, 0:00:05 so far`."""
-        parts = [self._count, self._throughput, f"{self._clock(self._seconds)} so far"]
+        seconds, count = time.monotonic() - self.start, f"{self.before + self.done:,.0f}"
+        parts = [f"{count} {self.unit}", self._throughput(seconds), f"{_clock(seconds)} so far"]
+        if self.total is not None and self.left is not None:
+            percent = int(100 - 100 * self.left / (self.total or 1))
+            parts[0] = f"{count} of {self.total:,.0f} {self.unit} ({percent} %)"
         if self.done and self.left:
-            parts.append(f"{self._clock(self.left * self._seconds / self.done)} left")
+            parts.append(f"{_clock(self.left * seconds / self.done)} left")
         return f"{self.title}: {', '.join(parts)}"
 
     def __rich__(self) -> Text:
         return Text(str(self))
 
     @property
-    def _seconds(self) -> float:
-        return time.monotonic() - self.start
-
-    @property
     def left(self) -> float | None:
         """The units that are left, or None if unknown."""
         return None if self.total is None else max(self.total - self.before - self.done, 0)
 
-    @property
-    def percent(self) -> float | None:
-        return None if self.left is None else 100 - 100 * self.left / (self.total or 1)
-
-    @property
-    def _count(self) -> str:
-        finished = f"{self.before + self.done:,.0f}"
-        if self.percent is None:
-            return f"{finished} {self.unit}"
-        return f"{finished} of {self.total:,.0f} {self.unit} ({int(self.percent)} %)"
-
-    @property
-    def _throughput(self) -> str:
+    def _throughput(self, seconds: float) -> str:
         """Units per second since the start of this run. A moving average jumps between bursts."""
-        speed = self.done / self._seconds if self._seconds else 0.0
+        speed = self.done / seconds if seconds else 0.0
         return f"{f'{speed:,.0f}' if speed >= 10 else f'{speed:.2g}'} {self.unit}/s"
 
-    @staticmethod
-    def _clock(seconds: float) -> str:
-        return str(timedelta(seconds=round(seconds)))
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
 
 @contextmanager
@@ -79,29 +67,19 @@ def progress(title: str, total: float | None, unit: str, before: int = 0) -> Ite
     line stays, unless an error is raised.
     """
     work, console = _Work(title, total, unit, before), Console(file=sys.stderr)
-    log = _every(LOG_SECONDS, lambda: print(work, file=sys.stderr) if work.left != 0 else None)
+    logged = work.start
 
     def advance(count: float) -> None:
+        nonlocal logged
         work.done += count
-        if not console.is_terminal:
-            log()
+        now = time.monotonic()
+        if work.left != 0 and not console.is_terminal and now - logged >= LOG_SECONDS:
+            logged = now
+            print(work, file=sys.stderr)
 
     with console.status(work):  # draws nothing in a log
         yield advance
     print(work, file=sys.stderr)
-
-
-def _every(seconds: float, action: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that calls `action`, but at most once in so many seconds."""
-    last = time.monotonic()
-
-    def call() -> None:
-        nonlocal last
-        if time.monotonic() - last >= seconds:
-            last = time.monotonic()
-            action()
-
-    return call
 
 
 def say(shown: str | Table, style: str | None = None) -> None:
