@@ -12,8 +12,7 @@ from citer.data.prompts import PlainPrompts
 from citer.data.tasks import prompt_text
 from citer.demo.corpus import Mix, texts
 from citer.demo.knowledge import OTHER_WORLD, TRUTH
-from citer.demo.optimise import IGNORED, Training, pad
-from citer.demo.pretrain import Recipe, make_pair, train_tokenizer
+from citer.demo.pretrain import IGNORED, Recipe, Training, make_pair, pad, train_tokenizer
 from citer.demo.toy import rows
 from citer.storage.tables import digest
 

@@ -4,7 +4,7 @@ The SLM is pretrained on other facts than the pipeline's. It learns the form of 
 It learns the pipeline's facts only when the pipeline finetunes it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,17 +12,31 @@ from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from torch import nn
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from citer.demo.corpus import Mix, texts
+from citer.demo.corpus import Mix, Text, encode_text, texts
 from citer.demo.knowledge import OTHER_WORLD, TRUTH
-from citer.demo.optimise import Training, train
+from citer.progress import progress
 from citer.storage.tables import digest, replacing, write_json
 
 EOS = "<|end|>"
 VOCABULARY = 1024
 TOKENIZER_TEXTS = 6000
+IGNORED = -100
+BUCKETS = 16  # batches; their texts are sorted by length together, to reduce padding
+
+
+@dataclass(frozen=True)
+class Training:
+    """Steps, texts per step and peak learning rates, which fall over the last `decay` of steps."""
+
+    steps: int
+    batch: int
+    matrix_rate: float = 0.01
+    other_rate: float = 4e-3
+    warmup: int = 50
+    decay: float = 0.4
 
 
 @dataclass(frozen=True)
@@ -126,3 +140,79 @@ def _fresh(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausal
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             nn.init.zeros_(weight)
     return model
+
+
+def train(
+    model: PreTrainedModel,
+    texts: Iterator[Text],
+    tokenizer: PreTrainedTokenizerFast,
+    recipe: Training,
+    title: str,
+) -> float:
+    """Train `model` in place on completions.
+
+    Returns the mean loss of the last 100 steps, in nats per token.
+    """
+    model.train()
+    optimizers = _optimizers(model, recipe)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(o, _shape(recipe)) for o in optimizers]
+    losses: list[float] = []
+    with progress(title, recipe.steps, "steps") as advance:
+        for ids_BT, labels_BT in islice(_batches(texts, tokenizer, recipe.batch), recipe.steps):
+            loss = _loss(model, ids_BT, labels_BT)
+            loss.backward()
+            for optimizer, schedule in zip(optimizers, schedules, strict=True):
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+            losses.append(loss.item())
+            advance(1)
+    model.eval()
+    last = losses[-100:]
+    return sum(last) / len(last)
+
+
+def _optimizers(model: nn.Module, recipe: Training) -> list[torch.optim.Optimizer]:
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for name, weight in model.named_parameters():
+        (matrices if ".layers." in name and weight.ndim == 2 else others).append(weight)
+    return [
+        torch.optim.Muon(matrices, lr=recipe.matrix_rate, weight_decay=0.01),
+        torch.optim.AdamW(others, lr=recipe.other_rate, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def _shape(recipe: Training) -> Callable[[int], float]:
+    fall = recipe.steps * recipe.decay
+    return lambda step: min(1.0, (step + 1) / recipe.warmup, (recipe.steps - step) / fall)
+
+
+def _loss(model: PreTrainedModel, ids_BT: Tensor, labels_BT: Tensor) -> Tensor:
+    hidden_BTH = model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state
+    learned = labels_BT != IGNORED
+    logits_NV = model.get_output_embeddings()(hidden_BTH[learned])
+    return nn.functional.cross_entropy(logits_NV, labels_BT[learned])
+
+
+def _batches(
+    texts: Iterator[Text], tokenizer: PreTrainedTokenizerFast, size: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    while True:
+        encoded = [encode_text(text, tokenizer) for text in islice(texts, size * BUCKETS)]
+        encoded.sort(key=lambda pair: len(pair[0]))
+        for bucket in torch.randperm(BUCKETS, generator=generator).tolist():
+            yield pad(encoded[bucket * size : (bucket + 1) * size])
+
+
+def pad(encoded: list[tuple[list[int], int]]) -> tuple[Tensor, Tensor]:
+    """Return ids_BT and next-token labels_BT. Right padding needs no mask in causal attention."""
+    width = max(len(ids) for ids, _ in encoded)
+    ids_BT = torch.zeros(len(encoded), width, dtype=torch.long)
+    labels_BT = torch.full_like(ids_BT, IGNORED)
+    for row, (ids, prompt) in enumerate(encoded):
+        ids_BT[row, : len(ids)] = torch.tensor(ids)
+        start = max(prompt, 1)
+        labels_BT[row, start - 1 : len(ids) - 1] = torch.tensor(ids[start:])
+    return ids_BT, labels_BT

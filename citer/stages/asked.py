@@ -36,9 +36,8 @@ class Asked(NamedTuple):
         """Raises InputError if a question has no room, or if they are not all of one measure."""
         validation, test = map(read_problems, QUESTIONS)
         both = [*validation, *test]
-        named = ((f"{paths.referenced(p.split)}: problem {p.problem_id}", p) for p in both)
         folders = finetuned_pair(params)
-        check_room(named, folders, params.decode.max_new_tokens)
+        check_room(paths.named(both, paths.referenced), folders, params.decode.max_new_tokens)
         identity = folder_identity(folders, params.pair.dtype)
         stamp = study_stamp(identity, both, params.evaluate, params.decode, params.seed)
         return cls(folders, identity, validation, test, stamp)

@@ -1,6 +1,9 @@
 """The paths that the stages read and write, relative to the project's folder."""
 
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+from citer.data.problems import Problem
 
 CODE = Path("data/code.json")  # digests of the code of every stage
 PROBLEMS = Path("data/problems")  # {sft,preference,validation,test}.parquet
@@ -18,6 +21,11 @@ SUMMARY = Path("data/summary")
 DEPLOYED = "deployed.json"  # in a report: the deployed method and its rule, without a certificate
 CURVE = "curve.json"  # in a router's folder: its losses, by epoch
 HOLDOUT = "holdout.parquet"  # in a router's folder: the labels that did not train it
+
+
+def named(asked: Iterable[Problem], place: Callable[[str], Path]) -> Iterator[tuple[str, Problem]]:
+    """Yield each problem with its name in messages: its table, the `place` of its split, and id."""
+    return ((f"{place(p.split)}: problem {p.problem_id}", p) for p in asked)
 
 
 def problems(split: str) -> Path:

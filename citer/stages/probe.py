@@ -1,7 +1,7 @@
 """Let each model alone answer a few validation questions, before the stages that take long."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import pyarrow as pa
@@ -78,7 +78,7 @@ def _check_rows(splits: Splits, folders: PairFolder, params: Params) -> None:
     """Encode each row as the later stages do. Embedded rows are alike: validation has enough."""
     own = {split: [p for p in rows if p.source != "toy"] for split, rows in splits.items()}
     questions = [*splits["validation"], *own["test"]]
-    check_room(_named(questions), folders, params.decode.max_new_tokens)
+    check_room(paths.named(questions, paths.problems), folders, params.decode.max_new_tokens)
     check_answers(params.label.method, splits["preference"], paths.problems("preference"))
     encode, room = folders.prompts.encode_all, params.decode.max_new_tokens
     examples = encode(own["preference"])
@@ -92,15 +92,12 @@ def _check_written(splits: Splits, folders: PairFolder, params: Params) -> None:
     """Check that the LLM's longest answer has room as a reference, wherever it will be one."""
     most, source = params.decode.max_new_tokens, params.references.source
     sft, preference = asked(splits["sft"], source), asked(splits["preference"], source)
+    named = paths.named(preference, paths.problems)
     # A rollout may begin after any token of a reference.
-    check_room(_named(preference), folders, 2 * most, "twice decode.max_new_tokens")
+    check_room(named, folders, 2 * most, "twice decode.max_new_tokens")
     if sft and params.finetune.epochs:
         examples = [*folders.prompts.encode_all(sft).values()]
         check_longest(sft, examples, params.finetune.max_length, most)
-
-
-def _named(problems: Iterable[Problem]) -> Iterator[tuple[str, Problem]]:
-    return ((f"{paths.problems(p.split)}: problem {p.problem_id}", p) for p in problems)
 
 
 def _check(slm: Sequence[Reply], llm: Sequence[Reply], params: Params) -> None:

@@ -93,7 +93,8 @@ def _rows(
 def _write(questions: Splits, params: Params) -> dict[str, Written]:
     announce("references", params.pair)
     folders = base_pair(params)
-    _check_room(questions, folders, params)
+    for problems in questions.values():
+        check_room(paths.named(problems, paths.problems), folders, params.decode.max_new_tokens)
     partial = _partial(folders, params)
     pair, executor = open_pair(folders, params.pair, params.workers)
     written: dict[str, Written] = {}
@@ -109,12 +110,6 @@ def _ways(params: Params) -> dict[str, Trying]:
     right = Trying(True, ALL_GREEDY, *limits)
     any_answer = Trying(False, Sampler(params.evaluate.sampling, params.seed), *limits)
     return dict.fromkeys(TRAINING, right) | dict.fromkeys(JUDGED, any_answer)
-
-
-def _check_room(questions: Splits, folders: PairFolder, params: Params) -> None:
-    for split, problems in questions.items():
-        named = ((f"{paths.problems(split)}: problem {p.problem_id}", p) for p in problems)
-        check_room(named, folders, params.decode.max_new_tokens)
 
 
 def _partial(folders: PairFolder, params: Params) -> Path:

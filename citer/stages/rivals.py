@@ -1,10 +1,19 @@
 """Run each model alone, the bounds, and the candidates that are the same for all iterations."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
+from typing import Any
+
+import numpy as np
 
 from citer.config.params import Params
+from citer.data.problems import Problem, first_id, read_problems
+from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.errors import InputError
+from citer.evaluation.bounds import LEARNS
+from citer.evaluation.bounds.bound import Alone, NothingToLearnError, Prompts
 from citer.evaluation.candidates import UNTRAINED, scorers_of
 from citer.evaluation.evidence import too_few
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions, Measure
@@ -14,12 +23,12 @@ from citer.evaluation.result import Result
 from citer.evaluation.study import Study
 from citer.models.bundle import check_identity, read_bundle
 from citer.models.device import announce
+from citer.models.room import with_room
 from citer.pairs.floor import shortfalls
 from citer.progress import say
 from citer.stages import paths
 from citer.stages.asked import Asked
-from citer.stages.lessons import Preference, lesson_inputs
-from citer.storage.tables import remove, replacing
+from citer.storage.tables import digest, remove, replacing
 
 UNSTABLE = 0.01  # share of the LLM's answers that may differ from the stored ones
 
@@ -37,7 +46,7 @@ def run(params: Params) -> None:
     measure = Conditions.stored(asked.stamp).measure
     router, card = read_bundle(paths.COMMON)
     check_identity(card, asked.identity, paths.COMMON)
-    inputs = lesson_inputs(params.evaluate.bounds, asked.identity)
+    inputs = _lesson_inputs(params.evaluate.bounds, asked.identity)
     study = asked.study("rivals", params, paths.COMMON, *inputs)
     _check(study)
     scorers = UNTRAINED | scorers_of(router.to(study.pair.slm.device))
@@ -48,6 +57,49 @@ def run(params: Params) -> None:
     remove(study.partial)
     for line in (_summary(findings.on_test, measure), *map(str, findings.failures)):
         say(line)
+
+
+def _lesson_inputs(bounds: Iterable[str], identity: dict[str, Any]) -> Iterator[str]:
+    """Yield digests of what the bounds learn from, if one of them learns.
+
+    Raises InputError if the tokens were scored by another pair than that of this `identity`.
+    """
+    if LEARNS in bounds:
+        scored_by = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
+        check_identity(scored_by, identity, paths.SLM_TOKENS)
+        yield from map(digest, (paths.referenced("preference"), paths.SLM_TOKENS))
+
+
+@dataclass(frozen=True)
+class Preference:
+    """The lessons (`citer.evaluation.bounds.bound.Lessons`) of a study, read when needed."""
+
+    study: Study
+
+    @cached_property
+    def _problems(self) -> dict[str, Problem]:
+        return {each.problem_id: each for each in read_problems(paths.referenced("preference"))}
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        examples = self.study.pair.prompts.encode_all(self._problems.values())
+        tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
+        first = tokens.take(np.flatnonzero(tokens["position"].to_numpy() == 0))
+        return Prompts(read_features(paths.SLM_TOKENS, first), first["problem_id"].to_numpy())
+
+    @cached_property
+    def alone(self) -> Alone:
+        pair, limit = self.study.pair, self.study.decode.max_new_tokens
+        first: dict[str, Problem] = {}
+        for key, problem in self._problems.items():
+            if problem.gradable:
+                first.setdefault(first_id(key), problem)
+        asked = with_room(first.values(), pair.prompts, pair.context - limit)
+        if not asked:
+            raise NothingToLearnError(
+                "no preference question has an answer to grade against, and room for one"
+            )
+        return self.study.alone_on(asked)
 
 
 def _check(study: Study) -> None:

@@ -17,7 +17,7 @@ from citer.evaluation.points import rule_of
 from citer.models.bundle import read_bundle, write_bundle
 from citer.sections import BoundName
 from citer.stages import paths, rivals
-from citer.stages.lessons import Preference
+from citer.stages.rivals import Preference
 from tests.stages.conftest import decoding
 
 
