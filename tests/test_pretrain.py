@@ -9,12 +9,12 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from citer.data.importing import parse_row
 from citer.data.prompts import PlainPrompts
-from citer.data.tasks import prompt_text
 from citer.demo.corpus import Mix, texts
 from citer.demo.knowledge import OTHER_WORLD, TRUTH
 from citer.demo.pretrain import IGNORED, Recipe, Training, make_pair, pad, train_tokenizer
 from citer.demo.toy import rows
 from citer.storage.tables import digest
+from tests.tasks import prompt_text
 
 SHIPPED = Path("data/pair")
 TASKS = ("math", "mc")

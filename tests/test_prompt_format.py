@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerFast
 from citer.config.params import PairParams
 from citer.data.problems import Problem
 from citer.data.prompts import PromptFormat, token_ids
-from citer.data.tasks import prompt_text
 from citer.errors import InputError
 from citer.labelling.scoring import half_metadata
 from citer.models.bundle import folder_identity, identity, write_bundle
@@ -21,6 +20,7 @@ from citer.rule import Rule
 from citer.serving.deployment import deploy
 from tests.decoding.reference import next_logits
 from tests.heads import random_router
+from tests.tasks import prompt_text
 from tests.tiny import MATH, MC, TinyPair, make_tiny_pair
 
 LLM_ALONE = Rule("score", 1.0)

@@ -9,7 +9,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from citer.data.problems import Choice, Problem
-from citer.data.tasks import prompt_text
+from tests.tasks import prompt_text
 
 EOS = "<|endoftext|>"
 

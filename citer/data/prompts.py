@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import Field, JsonValue
 
 from citer.data.problems import Message, Problem
-from citer.data.tasks import EMBEDDED_TASKS, find_task, prompt_text
+from citer.data.tasks import EMBEDDED_TASKS, find_task
 from citer.errors import InputError, shown
 from citer.sections import Listed, Section
 
@@ -148,7 +148,8 @@ class PlainPrompts(PromptFormat):
         self.check_task(problem)
         if problem.messages:
             raise InputError("messages: turns before the question; expected pair.prompt: chat")
-        return token_ids(prompt_text(problem), self.tokenizer, begins=True)
+        text = find_task(problem.task).prompt_text(problem)
+        return token_ids(text, self.tokenizer, begins=True)
 
 
 class ChatPrompts(PromptFormat):

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from citer.data.importing import parse_row
 from citer.data.problems import question_key
 from citer.data.prompts import token_ids
-from citer.data.tasks import prompt_text
+from citer.data.tasks import find_task
 from citer.demo.knowledge import KINDS, PRICES, knowledge
 from citer.demo.toy import part_of, rows
 
@@ -61,7 +61,7 @@ def _family(task: str, seed: int, facts: int) -> Iterator[Text]:
         for row in rows(task, CHUNK, chunk, "pretraining", facts):
             problem = parse_row(row, task, "reference")
             assert part_of(question_key(problem.question)) == "pretraining", "a question leaked"
-            yield Text(prompt_text(problem), problem.reference or "")
+            yield Text(find_task(task).prompt_text(problem), problem.reference or "")
 
 
 def _sums(rng: Random) -> Text:

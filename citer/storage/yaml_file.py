@@ -41,11 +41,10 @@ def read_yaml(path: Path, section: type[AnySection], shipped: Path) -> AnySectio
 class _Representer(RoundTripRepresenter):
     """Writes null, which ruamel leaves out."""
 
-    def represent_none(self, _: None) -> Any:
-        return self.represent_scalar("tag:yaml.org,2002:null", "null")
 
-
-_Representer.add_representer(type(None), _Representer.represent_none)
+_Representer.add_representer(
+    type(None), lambda own, _: own.represent_scalar("tag:yaml.org,2002:null", "null")
+)
 
 
 def edited(path: Path, changes: Mapping[str, Any]) -> str:

@@ -7,9 +7,10 @@ import pytest
 
 from citer.data.importing import parse_row, recognised
 from citer.data.problems import Problem
-from citer.data.tasks import TASKS, prompt_text
+from citer.data.tasks import TASKS
 from citer.data.tasks.grading import Grade, assess, grade
 from citer.data.tasks.rows import RowError
+from tests.tasks import prompt_text
 
 
 def asked(task: str, answer: Any, **more: Any) -> Problem:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from citer.data.prompts import PlainPrompts
-from citer.data.tasks import EMBEDDED_TASKS, TASKS, prompt_text
+from citer.data.tasks import EMBEDDED_TASKS, TASKS
 from citer.data.tasks.grading import grade
 from tests import tiny
+from tests.tasks import prompt_text
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
 from citer.config.params import SHIPPED, FinetuneParams, load_params
-from citer.data.tasks import prompt_text
 from citer.errors import InputError
 from citer.models.folder import ModelFolder
 from citer.storage.tables import PARTIAL
 from citer.training.sft import encode_rows, finetune, plan
 from tests.finetune.conftest import PARAMS, PLACEMENT, SEED
+from tests.tasks import prompt_text
 from tests.taught import problems
 from tests.tiny import MATH, MC
 

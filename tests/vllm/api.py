@@ -13,11 +13,11 @@ import httpx
 from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
-from citer.data.tasks import prompt_text
 from citer.models.bundle import folder_identity, write_bundle
 from citer.models.folder import PairFolder
 from tests.flows.servers import free_port, serving
 from tests.heads import random_router
+from tests.tasks import prompt_text
 from tests.vllm import offline
 from tests.vllm.offline import LLM, PYTHON, ROOT, draft_model, questions, wide_slm
 

@@ -1,7 +1,7 @@
 """The chat template in docs/serving.md writes the plain prompt of the embedded pair."""
 
-from citer.data.tasks import prompt_text
 from citer.models.folder import ModelFolder
+from tests.tasks import prompt_text
 from tests.vllm.api import documented_chat, documented_template
 from tests.vllm.offline import LLM, questions
 

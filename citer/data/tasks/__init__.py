@@ -5,7 +5,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from citer.data.problems import Problem
 from citer.data.tasks.math import Math, Number
 from citer.data.tasks.multiple_choice import MultipleChoice
 from citer.data.tasks.own import FORM, PREFIX, own_task, place
@@ -49,8 +48,3 @@ def in_order(tasks: Iterable[str]) -> list[str]:
 def task_label(name: str) -> str:
     """Return the name of a task as reports show it: of a user's task, the class alone."""
     return name.rpartition(":")[2]
-
-
-def prompt_text(problem: Problem) -> str:
-    """Return the text of a problem's prompt, without special tokens."""
-    return find_task(problem.task).prompt_text(problem)

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from citer.data.importing import parse_row
-from citer.data.tasks import find_task, known_task, prompt_text, task_label
+from citer.data.tasks import find_task, known_task, task_label
 from citer.data.tasks.own import FORM
 from citer.data.tasks.rows import RowError
 from citer.errors import InputError
+from tests.tasks import prompt_text
 
 NAME = "python:data/own/t.py:Own"
 METHODS = "expected problem(row), prompt(problem)"
