@@ -160,20 +160,6 @@ def _result(timed: Race, rounds: Sequence[list[float]], sizes: Sequence[int]) ->
     }
 
 
-def page(result: dict[str, Any]) -> str:
-    """Return the result as a page in Markdown."""
-    figures = [{"figure": words, "value": result[name]} for name, words in WORDS.items()]
-    others = {key: each for key, each in result.items() if key not in WORDS}
-    notes = "".join(f"- {name}: {_note(value)}\n" for name, value in others.items())
-    return f"# `citer serve` under load\n\n{markdown(figures)}\n{notes}"
-
-
-def _note(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_note(each)}" for name, each in value.items())
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
 def main() -> None:
     """Measure a server and a batch call of the last run's router, and write the result."""
     params = load_params()
@@ -188,7 +174,8 @@ def main() -> None:
         result = measure(deployment, asked, crowd, pid)
     setting = {"clients": CLIENTS, "questions": len(asked), "requests": REQUESTS, "slots": slots}
     result |= {"setting": setting | {"rule": str(rule)}, "machine": machine()}
-    write_results(RESULTS / "serving", result, page(result))
+    figures = [{"figure": words, "value": result[name]} for name, words in WORDS.items()]
+    write_results(RESULTS / "serving", result, markdown(figures))
 
 
 if __name__ == "__main__":
