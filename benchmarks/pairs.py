@@ -22,7 +22,7 @@ from transformers.initialization import no_init_weights
 
 from citer.config.params import load_params
 from citer.data.problems import Problem
-from citer.data.prompts import Encoded, PlainPrompts
+from citer.data.prompts import PlainPrompts
 from citer.decoding.answer import Request
 from citer.decoding.policy import Policy, ScoredBy, StepView
 from citer.demo import toy
@@ -69,18 +69,16 @@ GPU = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A pair with a random head of matching size. `examples(n)` returns n encoded questions."""
+    """A pair with a random head of matching size. `prompts(n)` returns the ids of n prompts."""
 
     name: str
     pair: Pair
     head: Head
-    examples: Callable[[int], dict[str, Encoded]]
+    prompts: Callable[[int], list[list[int]]]
     new_tokens: int
 
     def requests(self, count: int) -> list[Request]:
-        return [
-            Request(key, tuple(example.prompt_ids)) for key, example in self.examples(count).items()
-        ]
+        return [Request(str(n), tuple(ids)) for n, ids in enumerate(self.prompts(count))]
 
     def policy(self, fraction: float) -> Policy:
         """Return a policy by which the LLM writes this fraction of the tokens, chosen by a seed."""
@@ -116,21 +114,21 @@ def embedded() -> Subject:
         raise InputError(f"bench: {folders.llm}: quantised or on several devices, expected neither")
     pair = load_pair(folders, params.pair)
 
-    def examples(count: int) -> dict[str, Encoded]:
+    def prompts(count: int) -> list[list[int]]:
         rows = toy.rows("math", count, SEED, part="pipeline")
         problems = [  # without `importing`, which grades the reference with math-verify
             Problem(f"math-{n}", "math", row["problem"], None, row["solution"], None, "toy", "test")
             for n, row in enumerate(rows)
         ]
-        return pair.prompts.encode_all(problems)
+        return [pair.prompts.prompt_ids(problem) for problem in problems]
 
-    return Subject("embedded", pair, random_head(pair), examples, params.decode.max_new_tokens)
+    return Subject("embedded", pair, random_head(pair), prompts, params.decode.max_new_tokens)
 
 
 def random_subject(
     name: str, shapes: Mapping[str, Qwen2Config], dtype: torch.dtype, device: torch.device
 ) -> Subject:
-    """Return a random pair: prompts of 128 tokens, references of 64 to 256, answers of 256."""
+    """Return a random pair: prompts of 128 tokens, answers of 256."""
     slm, llm = (
         LanguageModel(model, Path(f"{name}-{model}"), "", _random_network(own, dtype, device))
         for model, own in shapes.items()
@@ -138,16 +136,11 @@ def random_subject(
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
     pair = Pair(slm, llm, tokenizer, "", (), PlainPrompts(tokenizer, 0))
 
-    def examples(count: int) -> dict[str, Encoded]:
+    def prompts(count: int) -> list[list[int]]:
         generator = torch.Generator().manual_seed(SEED)
-        encoded = {}
-        for n in range(count):
-            length = PROMPT + int(torch.randint(64, NEW_TOKENS, (), generator=generator))
-            ids = torch.randint(pair.vocabulary.size, (length,), generator=generator).tolist()
-            encoded[f"random-{n}"] = Encoded(ids[:PROMPT], ids[PROMPT:])
-        return encoded
+        return torch.randint(pair.vocabulary.size, (count, PROMPT), generator=generator).tolist()
 
-    return Subject(name, pair, random_head(pair), examples, NEW_TOKENS)
+    return Subject(name, pair, random_head(pair), prompts, NEW_TOKENS)
 
 
 def _random_network(
