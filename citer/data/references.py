@@ -20,11 +20,12 @@ def against_llm(against: Against, judged: Iterable[Problem]) -> bool:
 
 
 def asked(problems: Iterable[Problem], source: Source) -> list[Problem]:
-    """Return the questions of a training split that the LLM answers."""
+    """Return the questions of a training split that the LLM answers, and has not answered yet."""
     if source == "given":
         return []
     wants_all = source != "auto"
-    return [p for p in problems if wants_all or p.reference is None]
+    unwritten = (p for p in problems if p.written_by != "llm")
+    return [p for p in unwritten if wants_all or p.reference is None]
 
 
 def asked_of_llm(

@@ -1,4 +1,4 @@
-"""Turn traffic into problems: the bare questions of answers that a server logged into a folder."""
+"""Turn traffic into problems: the questions of answers that a server logged into a folder."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from citer.progress import say
 from citer.storage.schema import AUDITED
 from citer.storage.tables import read_table
 
-ASKED = ("problem_id", "task", "question", "choices", "messages")
+ASKED = ("problem_id", "task", "question", "choices", "messages", "reference")
 
 
 def read_served(folder: Path, tasks: Collection[str]) -> pa.Table:
@@ -40,17 +40,19 @@ def _read(path: Path, tasks: Collection[str]) -> pa.Table:
 def load_traffic(folder: Path, tasks: Collection[str]) -> list[Problem]:
     """Return a problem for each question of the tables in a folder, and print how many there are.
 
-    Questions that differ in case and white space only are one. Raises InputError if there is no
-    folder, and like `read_served`.
+    Questions that differ in case and white space only are one, if possible one that the LLM itself
+    has answered. Raises InputError if there is no folder, and like `read_served`.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: expected a folder of `citer serve --log`")
     rows = read_served(folder, tasks).select([*ASKED]).to_pylist()
     # Sorted: which of several spellings is taken does not depend on the order of the files.
     problems = (_asked(row) for row in rows)
-    spelled = sorted(problems, key=lambda problem: problem.conversation)
+    spelled = sorted(problems, key=lambda p: (p.reference or "", p.conversation))
     asked = {_key(problem): problem for problem in spelled}
-    say(f"{folder}: {len(asked):,} questions in {len(rows):,} answers")
+    known = sum(problem.reference is not None for problem in asked.values())
+    own = f", {known:,} with the LLM's own answer" if known else ""
+    say(f"{folder}: {len(asked):,} questions in {len(rows):,} answers{own}")
     return [*asked.values()]
 
 
@@ -68,6 +70,6 @@ def _key(problem: Problem) -> str:
 
 
 def _asked(row: dict[str, Any]) -> Problem:
-    unknown = {"reference": None, "answer": None, "written_by": None}
-    asked = {name: row[name] for name in ASKED}
-    return as_problem(asked | unknown | {"source": "traffic", "split": ""})
+    asked = {name: row[name] for name in ASKED} | {"reference": row["reference"] or None}
+    by = "llm" if asked["reference"] else None
+    return as_problem(asked | {"answer": None, "written_by": by, "source": "traffic", "split": ""})

@@ -65,7 +65,7 @@ def _check_tasks(prepare: PrepareParams) -> None:
 
 def _check_traffic(params: Params) -> None:
     if params.prepare.traffic and params.references.source == "given":
-        expected = "expected auto, llm or both, since rows of prepare.traffic have no reference"
+        expected = "expected auto, llm or both, since rows of prepare.traffic may lack a reference"
         raise InputError(f"references.source: given: {expected}")
     if params.prepare.traffic and not sum(_traffic_shares(params).values()):
         raise InputError("prepare.shares: no split of prepare.traffic has a share above 0")

@@ -67,6 +67,33 @@ def test_bare_questions_go_to_the_training_splits_by_their_shares() -> None:
         assert (problem.reference, problem.answer) == (None, None)
 
 
+def test_a_logged_answer_of_the_llm_is_a_reference_that_it_need_not_write_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [served(question, reference=f"{question} So 4.") for question in MANY[::2]]
+    write_served(f"{LOG}/a.parquet", [*rows, *map(served, MANY), served("", reference="")])
+    found = prepared(params())
+    learned = [*found["sft"], *found["preference"]]
+    known = {problem.question: problem for problem in learned if problem.reference}
+    assert sorted(known) == sorted(MANY[::2])
+    for question, problem in known.items():
+        assert problem.reference == f"{question} So 4."
+        assert (problem.written_by, problem.answer, problem.source) == ("llm", None, "traffic")
+    said = "61 questions in 91 answers, 30 with the LLM's own answer"
+    assert said in " ".join(capsys.readouterr().out.split())
+    for source in ("auto", "llm", "both"):
+        assert {p.question for p in asked(learned, source)} == {"", *MANY[1::2]}
+
+
+def test_the_reference_of_a_question_does_not_depend_on_the_files() -> None:
+    spelled = [served("why?", reference="b"), served("Why?", reference="a"), served("WHY?")]
+    for order in (spelled, spelled[::-1]):
+        for name, row in zip("abc", order, strict=True):
+            write_served(f"{LOG}/{name}.parquet", [row])
+        [problem] = (p for found in prepared(params()).values() for p in found)
+        assert (problem.question, problem.reference) == ("why?", "b")
+
+
 def test_given_answers_stay_the_measure_and_the_llm_writes_the_references() -> None:
     """`references.source` and `evaluate.against` are auto."""
     log("a", *MANY)

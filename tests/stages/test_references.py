@@ -108,6 +108,21 @@ def test_both_makes_two_rows_of_a_question(project: Params, own: dict[str, Own])
     assert len(expected) > len(given())
 
 
+@pytest.mark.parametrize("source", ["llm", "auto", "both"])
+def test_what_the_llm_has_written_already_is_kept_but_what_is_right_is_as_it_is_evaluated(
+    project: Params, own: dict[str, Own], source: str
+) -> None:
+    write_splits(
+        lambda p: replace(bare(p), reference="Mine.", written_by="llm") if p.choices else bare(p)
+    )
+    references.run(with_source(project, source, "llm"))
+    for split in SPLITS:
+        kept = split in ("sft", "preference")
+        rows = [p if kept and p.choices else by_llm(p, own) for p in given(split)]
+        assert made(split) == rows
+        assert {p.reference == "Mine." for p in rows} == ({True, False} if kept else {False})
+
+
 def test_equal_references_are_one_row(project: Params, own: dict[str, Own]) -> None:
     write_splits(lambda p: replace(p, reference=own[p.question].text))
     references.run(with_source(project, "both"))
