@@ -65,7 +65,8 @@ def alerts(
     """Install or update the automations of Prefect's server. Needs PREFECT_API_URL.
 
     One marks retrainings without heartbeats as crashed. The others notify TARGET of retrainings
-    that failed, crashed or are late, of routers that were kept back, and of low agreement.
+    that failed, crashed or are late, of routers that were kept back, and of promises that traffic
+    revoked or that were restored.
     """
     need_pipeline("citer alerts")
     from flows.checks import check_target

@@ -27,7 +27,8 @@ class Promise(BaseModel):
 
     path: the deployed rule, then stricter ones that validation certified; the last one needs no
         certificate, since it is exact or the LLM alone
-    graded: limit of P(routed wrong | LLM right), for requests with a right answer
+    graded: limit of P(routed wrong | LLM right), for requests with a right answer; None: they are
+        judged like the others
     same: limit of P(answer differs from the LLM's), for all others
     delta: 1 - the confidence
     """
@@ -35,7 +36,7 @@ class Promise(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     path: Annotated[list[str], Field(min_length=2)]
-    graded: Limit
+    graded: Limit | None
     same: Limit
     delta: Limit
 
@@ -93,13 +94,23 @@ class Entry(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A change of the rule in force, by the entry of this number."""
+    """A change of the rule in force, by the entry of this number, and the evidence until then.
+
+    back: whether it is a step back; else a step forward
+    e_value: at a step back, against the promise of the rule before; at a step forward, for that of
+        the rule that is now in force
+    """
 
     number: int
     at: str
     before: Rule
     rule: Rule
     why: str
+    back: bool
+    shadowed: int
+    lost: int
+    e_detector: float
+    e_value: float
 
 
 @dataclass
@@ -115,6 +126,7 @@ class Standing:
     place: int = 0
     steps: list[Step] = field(default_factory=list)
     seen: int = 0  # the number of the last entry
+    at: str = ""  # its time
     shadowed: int = 0  # answers by the rule in force, since the last step
     lost: int = 0
     detector: Detector = field(default_factory=Detector)
@@ -140,9 +152,10 @@ class Standing:
         """Take further entries in their order. Return the steps that they caused."""
         before = len(self.steps)
         for entry in entries:
-            self.seen = entry.number
+            self.seen, self.at = entry.number, entry.at
             if not entry.rule:
-                self._step(entry, -1, "a person stepped forward")
+                if self.may_step_forward:  # two people may have asked for the same step
+                    self._step(entry, -1, "a person stepped forward")
             elif entry.rule == str(self.rule):
                 self._count(entry)
             elif entry.rule == str(self.looser):
@@ -158,8 +171,11 @@ class Standing:
             self._step(entry, 1, f"{why} {self.detector.value:.4g} ≥ {self.false_alarms:g}")
 
     def _step(self, entry: Entry, change: int, why: str) -> None:
-        place = min(max(self.place + change, 0), len(self.promise.path) - 1)
+        place = min(self.place + change, len(self.promise.path) - 1)
         before, self.place = self.rule, place
-        self.steps.append(Step(entry.number, entry.at, before, self.rule, why))
+        back = change > 0
+        e_value = (self.product if back else self.forward).value
+        seen = self.shadowed, self.lost, self.detector.value, e_value
+        self.steps.append(Step(entry.number, entry.at, before, self.rule, why, back, *seen))
         self.shadowed = self.lost = 0
         self.detector, self.product, self.forward = Detector(), Product(), Product(BETTER)

@@ -18,6 +18,7 @@ COMMON = Path("data/routers/common")  # a bundle of the heads that all routers h
 PAGE = Path("data/page/report.html")
 RIVALS = Path("data/reports/rivals")
 SUMMARY = Path("data/summary")
+EVIDENCE = Path("mlruns/evidence.db")  # what servers saw of their versions' promises
 DEPLOYED = "deployed.json"  # in a report: the deployed method and its rule, without a certificate
 CURVE = "curve.json"  # in a router's folder: its losses, by epoch
 HOLDOUT = "holdout.parquet"  # in a router's folder: the labels that did not train it

@@ -1,20 +1,23 @@
-"""Events for Prefect's server: the agreement of served answers is low, a router was kept back."""
+"""Events for Prefect's server: a version's promise has changed, a router was kept back."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from prefect.events import emit_event
 
-AGREEMENT_LOW = "citer.serving.agreement.low"
+from citer.serving.promise import Standing, Step
+
+REVOKED, RESTORED = "citer.promise.revoked", "citer.promise.restored"
 KEPT_BACK = "citer.router.kept-back"
+SHOWN = ("shadowed", "lost", "e_detector", "e_value", "why")  # of a step
 
 
-def agreement_low(router: str, found: Mapping[str, Any]) -> None:
-    """Emit the event, with `found` (see `citer.serving.drift`) as its payload.
-
-    `router` is the version that serves, such as `citer-router/1`.
-    """
-    _emit(AGREEMENT_LOW, router, found)
+def promise_changed(version: str, standing: Standing, step: Step) -> None:
+    """Emit the event of a step. `version` is the one that serves, such as `citer-router/1`."""
+    place, last = standing.promise.rules.index(step.rule), len(standing.promise.path) - 1
+    rules = {"before": str(step.before), "rule": str(step.rule), "place": place, "last": last}
+    figures = {name: getattr(step, name) for name in SHOWN}
+    _emit(REVOKED if step.back else RESTORED, version, rules | figures)
 
 
 def kept_back(router: str, reason: str) -> None:

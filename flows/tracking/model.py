@@ -119,19 +119,20 @@ def promised(report: Path, chosen: dict[str, Any]) -> Promise | None:
 
     An accuracy's promise says nothing of answers that cannot be graded. They are unlike the LLM's
     at most as often as not both are right: their limit is an upper bound of that on the test
-    questions.
+    questions. A fidelity's promise is of all answers, and says nothing of those that the LLM has
+    right.
     """
     rule, epsilon, delta = Rule(**chosen["rule"]), chosen["epsilon"], chosen["delta"]
     if not chosen["certified"] or is_own(rule):
         return None
-    same = epsilon
+    graded, same = None, epsilon
     if not Conditions.stored(table_metadata(report / "outcomes.parquet")).measure.every_question:
         routed = _correct(report, deployed_method(read_json(report / "chosen.json"), chosen), rule)
         llm = _correct(paths.RIVALS, ALONE.name, LLM)
         unlike = sum(not (right and llm[key]) for key, right in routed.items())
-        same = min(max(epsilon, upper_bound(unlike, len(routed), delta)), 0.99)
+        graded, same = epsilon, min(max(epsilon, upper_bound(unlike, len(routed), delta)), 0.99)
     path = [str(each) for each in path_back(rule, read_json(report / "path.json"))]
-    return Promise(path=path, graded=epsilon, same=same, delta=delta)
+    return Promise(path=path, graded=graded, same=same, delta=delta)
 
 
 def _correct(folder: Path, method: str, rule: Rule) -> dict[str, bool]:

@@ -17,6 +17,8 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from citer.config.params import Params, load_params
 from citer.errors import InputError
 from citer.progress import say
+from citer.serving.status import standings
+from citer.stages import paths
 from citer.storage.tables import read_json
 from flows.checks import check_uri
 from flows.dvc_commands import push
@@ -26,7 +28,15 @@ from flows.tracking.contents import children, track, track_early
 from flows.tracking.database import reported
 from flows.tracking.iteration import Iteration
 from flows.tracking.model import fetch_slm
-from flows.tracking.store import CHALLENGER, CHAMPION, Store, exclusively, make_store, open_store
+from flows.tracking.store import (
+    CHALLENGER,
+    CHAMPION,
+    Store,
+    exclusively,
+    home,
+    make_store,
+    open_store,
+)
 from flows.tracking.uses import count_use
 
 PROMOTED, KEPT_BACK = "promoted", "kept back"
@@ -221,13 +231,25 @@ def _judge(store: Store, run: Run, router: Run, last: ModelVersion, params: Para
         decision = judge(Candidate.of(run_of(last)), before, params)
         verdict = PROMOTED if decision.promote else KEPT_BACK
         count_use(store, router, "test")
-        for key, value in {"reason": decision.reason, "decision": verdict}.items():
+        reason = decision.reason + (_revoked(champion) if champion else "")
+        for key, value in {"reason": reason, "decision": verdict}.items():
             client.set_model_version_tag(name, last.version, key, value)
     last = client.get_model_version(name, last.version)
     if last.tags["decision"] == PROMOTED:
         _crown(client, last, "by the gate")
     client.set_tag(run.info.run_id, "version", last.version)
     return last
+
+
+def _revoked(champion: ModelVersion) -> str:
+    """Say that this project's servers have revoked a champion's promise; empty if they have not."""
+    standing = None
+    with suppress(InputError):  # there may be no evidence
+        found = standings(home() / paths.EVIDENCE.name)
+        standing = found.get(f"{champion.name}/{champion.version}")
+    if not standing or not standing.place:
+        return ""
+    return f"; traffic has revoked the champion's promise, `{standing.rule}` is in force"
 
 
 def _same(store: Store, name: str, run: Run) -> ModelVersion | None:

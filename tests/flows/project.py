@@ -215,6 +215,7 @@ def _write_report(
     costlier = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
     write_json(folder / "chosen.json", {other: asdict(costlier), ours: asdict(chosen)})
     write_json(folder / "threshold.json", asdict(chosen))
+    write_json(folder / "path.json", _path(ours, rule, discordant, cost, certified))
     place = {"engine": "citer", "batch": 1, "delayed": True}
     write_json(folder / paths.DEPLOYED, {"method": ours, "rule": str(rule), "serve": place})
     numbers: dict[str, Any] = {measure.name: correct / QUESTIONS, "llm_fraction": 0.25}
@@ -226,6 +227,26 @@ def _write_report(
     (folder / "frontier.png").write_bytes(b"a picture")
     write_json(paths.transcript(k), {})
     _write_points(folder, measure, ours, stamp)
+
+
+def _path(
+    method: str, rule: Rule, discordant: int, cost: float, certified: bool
+) -> list[dict[str, Any]]:
+    """Return the steps of a sequence: an exact rule, one that loses half as many, `rule`."""
+    steps = (Rule("risk", 0.75, 1.0), 0), (replace(rule, at=0.9375), discordant // 2)
+    return [
+        {
+            "method": method,
+            "rule": str(each),
+            "held_out": {"n": QUESTIONS, "discordant": lost, "cost": dearer},
+            "validation": {"n": QUESTIONS, "discordant": lost, "cost": dearer},
+            "bound": 0.04,
+            "passed": certified or each.exact,
+        }
+        for (each, lost), dearer in zip(
+            (*steps, (rule, discordant)), (cost + 0.2, cost + 0.1, cost), strict=True
+        )
+    ]
 
 
 def _write_points(folder: Path, measure: Measure, method: str, stamp: dict[str, str]) -> None:

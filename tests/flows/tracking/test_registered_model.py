@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import mlflow
@@ -21,12 +20,9 @@ from citer.errors import InputError
 from citer.models.folder import PairFolder
 from citer.models.sampling import Sampler
 from citer.rule import LLM as LLM_ALONE
-from citer.rule import Rule
 from citer.serving.deployment import deploy, stored_rule
-from citer.serving.drift import Promised
-from citer.serving.server.releases import promised
 from citer.stages import paths
-from citer.storage.tables import digest, read_json, write_json
+from citer.storage.tables import digest
 from flows.dvc_commands import dvc
 from flows.tracking.registry import fetched_bundle
 from tests.flows.project import LLM, RULE, TINY, register, retrain
@@ -50,30 +46,6 @@ def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
         unserved = {paths.CURVE, paths.HOLDOUT}
         assert unserved < {file.name for file in paths.router(2).iterdir()}
         assert not unserved & {file.name for file in bundle.iterdir()}
-
-
-def test_a_bundle_carries_the_agreement_of_its_rule(project: Path) -> None:
-    retrain(1)
-    register()
-    with fetched_bundle(CHAMPION) as bundle:
-        assert promised(bundle, RULE) == Promised(200, 200 * 20, 100, 200 * 20 * 19, 0.0)
-
-
-def test_a_router_that_cannot_be_watched_says_why(project: Path) -> None:
-    retrain(1)
-    register()
-    with fetched_bundle(CHAMPION) as bundle:
-        with pytest.raises(InputError, match=r"^`risk 0.75` has no audit, so"):
-            promised(bundle, replace(RULE, audit=0.0))
-        with pytest.raises(InputError, match=r"^`score 0.5 audit 0.1` is not the rule that was ev"):
-            promised(bundle, Rule("score", 0.5, 0.1))
-        card = read_json(bundle / "router.json")
-        write_json(bundle / "router.json", {k: v for k, v in card.items() if k != "agreement"})
-        with pytest.raises(InputError, match=r"^no `agreement` in router.json; expected a router"):
-            promised(bundle, RULE)
-        write_json(bundle / "router.json", card | {"agreement": {"answers": "many"}})
-        with pytest.raises(InputError, match=r"^router.json: agreement.answers: 'many': expected"):
-            promised(bundle, RULE)
 
 
 def test_nothing_registered_is_a_pickle(project: Path) -> None:

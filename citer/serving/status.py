@@ -1,0 +1,70 @@
+"""Show where the promises of served versions stand, and store a person's step forward."""
+
+import json
+from pathlib import Path
+
+from rich.table import Table
+
+from citer.errors import InputError
+from citer.progress import say
+from citer.serving.evidence import Evidence
+from citer.serving.promise import Promise, Standing
+
+
+def standings(path: Path) -> dict[str, Standing]:
+    """Return where the promise of each version with evidence stands. Raises InputError."""
+    if not path.exists():
+        expected = "expected what `citer serve` writes if serve.shadow is above 0"
+        raise InputError(f"{path}: no evidence here, {expected}")
+    evidence = Evidence(path)
+    found = {}
+    for version, recorded in evidence.promises().items():
+        fields = json.loads(recorded)
+        found[version] = Standing(Promise(**fields["promise"]), fields["false_alarms"])
+        found[version].take(evidence.after(version))
+    return found
+
+
+def show(path: Path) -> None:
+    """Print a row for each version, and the steps that were taken. Raises InputError."""
+    table, found = Table(title="Promises under traffic"), standings(path)
+    table.add_column("version", no_wrap=True)
+    for name in ("rule in force", "promise", "shadow answers", "lost", "e-detector", "e-value"):
+        table.add_column(name)
+    table.add_column("last (UTC)")
+    for version, each in found.items():
+        evidence = (
+            f"{each.detector.value:.3g} of {each.false_alarms:g}",
+            f"{each.product.value:.3g}",
+        )
+        counts = str(each.shadowed), str(each.lost)
+        table.add_row(version, str(each.rule), _verdict(each), *counts, *evidence, each.at)
+    say(table)
+    for version, each in found.items():
+        for step in each.steps:
+            say(f"{step.at} {version}: `{step.before}` → `{step.rule}`: {step.why}")
+
+
+def step_forward(path: Path, version: str) -> None:
+    """Put the rule before the one in force into force again.
+
+    Raises InputError unless the evidence allows it.
+    """
+    known = standings(path)
+    if version not in known:
+        raise InputError(f"{version}: not in {path}, expected one of: {', '.join(known)}")
+    standing = known[version]
+    if not standing.may_step_forward:
+        raise InputError(f"{version}: no step forward: its promise is {_verdict(standing)}")
+    Evidence(path).step_forward(version)
+    say(f"{version}: `{standing.looser}` is in force again")
+
+
+def _verdict(standing: Standing) -> str:
+    if not standing.place:
+        return "kept"
+    back = f"revoked, step {standing.place} of {len(standing.promise.path) - 1}"
+    needed = 1 / standing.promise.delta
+    figures = f"e-value of `{standing.looser}` {standing.forward.value:.3g}, needs {needed:g}"
+    forward = "evidence says step forward" if standing.may_step_forward else "no step forward yet"
+    return f"{back}; {forward}: {figures}"

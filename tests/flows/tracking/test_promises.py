@@ -1,0 +1,145 @@
+"""A version's promise: at its registration, while it serves, and at the gate."""
+
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from scipy.stats import beta
+
+from citer.config.params import ServeParams
+from citer.data.importing import parse_row
+from citer.evaluation.measure import FIDELITY, Conditions
+from citer.rule import LLM, Rule
+from citer.serving.evidence import Evidence
+from citer.serving.promise import Promise, stored_promise
+from citer.serving.shadow import Keeper
+from citer.serving.status import standings
+from citer.stages import paths
+from citer.storage.tables import read_json
+from flows.tracking import registry
+from flows.tracking.model import promised
+from flows.tracking.promises import log_standing
+from flows.tracking.registry import fetched_bundle
+from tests.flows.project import QUESTIONS, RULE, register, retrain
+from tests.flows.tracking.registered import CHAMPION, version
+
+DETECTS = ServeParams(shadow=1.0, false_alarms=20)  # three lost answers in a row are an alarm
+QUESTION = parse_row({"problem": "Ann has 3 apples and eats 1. How many?"}, "math", "question")
+
+
+def keeper(number: int = 2, told: object = log_standing) -> Keeper:
+    """A server's keeper of a registered version, which tells MLflow of each step."""
+    name = f"citer-router/{number}"
+    with fetched_bundle(f"models:/{name}") as bundle:
+        promise = stored_promise(bundle)
+    evidence = Evidence(paths.EVIDENCE)
+    return Keeper(name, promise, evidence, DETECTS, 0, lambda v, standing, _: told(v, standing))
+
+
+def lose(kept: Keeper, count: int) -> None:
+    for _ in range(count):
+        kept.take(QUESTION, {kept.rule: "#### 1", LLM: "#### 2"})
+
+
+def test_a_registration_stores_the_promise_with_the_rules_to_step_back_to(project: Path) -> None:
+    retrain(1, correct=150, llm_correct=180, discordant=4)
+    register()
+    with fetched_bundle("models:/citer-router/2") as bundle:
+        kept = stored_promise(bundle)
+    # Both are right on the first 150 of 200. The bound is Clopper-Pearson's, of the beta quantile.
+    unlike = beta.ppf(0.95, 50 + 1, QUESTIONS - 50)
+    path = [str(RULE), "risk 0.9375 audit 0.1", "risk 0.75 audit 1.0"]
+    assert kept == Promise(path=path, graded=0.05, same=pytest.approx(unlike), delta=0.05)
+
+
+def test_a_fidelity_is_promised_of_all_answers(project: Path) -> None:
+    retrain(1, correct=150, llm_correct=200, conditions=Conditions(FIDELITY))
+    kept = promised(paths.report(1), read_json(paths.report(1) / "threshold.json"))
+    assert kept == Promise(
+        path=[str(RULE), "risk 0.75 audit 1.0"], graded=None, same=0.05, delta=0.05
+    )
+
+
+@pytest.mark.parametrize("rule", [Rule("risk", 0.8, 1.0), LLM])
+def test_answers_that_are_the_llms_own_need_no_promise(project: Path, rule: Rule) -> None:
+    retrain(1)
+    chosen = read_json(paths.report(1) / "threshold.json")
+    assert promised(paths.report(1), chosen)
+    assert promised(paths.report(1), chosen | {"rule": asdict(rule)}) is None
+    assert promised(paths.report(1), chosen | {"certified": False}) is None
+
+
+def test_mlflow_has_the_evidence_over_time_and_each_step_once(project: Path) -> None:
+    retrain(1, discordant=4)
+    register()
+    kept, before, client = keeper(), version(2).description, MlflowClient()
+    kept.take(QUESTION, {kept.rule: "#### 2", LLM: "#### 2"})
+    log_standing(kept.version, kept.standing)
+    e_value = kept.standing.product.value
+    lose(kept, 3)
+    for _ in range(2):
+        log_standing(kept.version, kept.standing)
+    run = version(2).run_id
+    places = client.get_metric_history(run, "serving/place")
+    assert [(metric.step, metric.value) for metric in places] == [(1, 0), (4, 1)]
+    [first, _] = client.get_metric_history(run, "serving/e_value")
+    assert first.value == pytest.approx(e_value) != 1
+    [step] = kept.standing.steps
+    line = f"{step.at} UTC promise revoked after 3 of 4 shadow answers lost, e-detector "
+    assert version(2).description.startswith(f"{before}\n\n{line}")
+    assert version(2).description.endswith(": rule `risk 0.9375 audit 0.1` in force")
+    assert version(2).description.count("promise revoked") == 1
+    assert version(1).description == before
+
+
+def test_a_step_that_a_lost_registry_missed_is_written_later(
+    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The drill of a lost registry: the evidence goes on, and each attempt is a line of the log."""
+    retrain(1, discordant=4)
+    register()
+    kept, before = keeper(), version(2).description
+    with monkeypatch.context() as lost, caplog.at_level(logging.WARNING):
+        lost.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+        lose(kept, 6)
+    missed = [each for each in caplog.messages if "MLflow does not know where" in each]
+    assert len(missed) == 2 == kept.standing.place
+    assert all("no answer (ConnectionError)" in each for each in missed)
+    assert len(kept.evidence.after(kept.version)) == 6
+    assert standings(paths.EVIDENCE)[kept.version] == kept.standing
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    registry.open_store("citer")
+    assert version(2).description == before
+    log_standing(kept.version, kept.standing)
+    assert version(2).description.count("promise revoked") == 2
+
+
+def test_of_a_folder_mlflow_is_told_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("data/routers/2", "router", "/routers/2"):
+        log_standing(folder, None)
+    assert caplog.messages == []
+    log_standing("citer-router/2", None)
+    assert "MLflow does not know where its promise stands" in caplog.text
+
+
+def test_the_gate_says_that_traffic_has_revoked_the_champions_promise(project: Path) -> None:
+    retrain(1, discordant=4)
+    register()
+    lose(keeper(), 3)
+    retrain(2, cost=0.4)
+    register()
+    said = "; traffic has revoked the champion's promise, `risk 0.9375 audit 0.1` is in force"
+    assert version(4).tags["reason"].endswith(said)
+    assert version(4).tags["decision"] == "promoted"
+    assert json.loads(Evidence(paths.EVIDENCE).promises()["citer-router/2"])
+    retrain(3, cost=0.3)
+    register()
+    assert "revoked" not in version(6).tags["reason"]  # the new champion has no evidence yet
+    with fetched_bundle(CHAMPION) as bundle:
+        assert stored_promise(bundle).rules[0] == RULE

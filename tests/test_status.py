@@ -1,0 +1,143 @@
+"""`citer status`: where promises stand, by the evidence alone."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from citer.cli.main import call
+from citer.serving.evidence import Evidence
+from citer.serving.promise import Promise
+from citer.serving.status import standings
+
+PATH = ["risk 0.8 audit 0.1", "risk 0.9 audit 0.1", "score 1"]
+PROMISE = Promise(path=PATH, graded=0.05, same=0.05, delta=0.05)
+VERSION = "citer-router/3"
+
+
+@pytest.fixture
+def evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evidence:
+    """Evidence of a version, where three lost answers in a row are an alarm, and of another."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    kept = Evidence(Path("mlruns/evidence.db"))
+    recorded = json.dumps({"promise": PROMISE.model_dump(), "false_alarms": 20})
+    for version in (VERSION, "citer-router/4"):
+        kept.declare(version, recorded)
+    return kept
+
+
+def rows(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """Return the cells of the printed table, and other lines as one cell."""
+    lines = capsys.readouterr().out.splitlines()
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "/" in line]
+
+
+def add(rule: str, count: int, lost: bool) -> None:
+    """Store shadow answers in one transaction, since each waits for the disk."""
+    row = VERSION, "2026-11-26 12:00:00", rule, lost, 0.05
+    with sqlite3.connect("mlruns/evidence.db") as database:
+        statement = "INSERT INTO entries VALUES (NULL, ?, ?, ?, ?, ?)"
+        database.executemany(statement, [row] * count)
+    database.close()
+
+
+def lose(rule: str = PATH[0], count: int = 3) -> None:
+    add(rule, count, True)
+
+
+def keep(rule: str, count: int) -> None:
+    add(rule, count, False)
+
+
+def test_each_version_has_a_row_and_each_step_a_line(
+    evidence: Evidence, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(PATH[0], 1)
+    assert call(["status"]) == 0
+    # One good answer: the mean of .95^-1 (1 - q) over the alternatives q; the sum starts at 1.
+    mean = sum(1 - 0.05 * worse for worse in (1.25, 1.5, 2, 3, 5)) / 5 / 0.95
+    figures = [f"{mean:.3g} of 20", f"{mean:.3g}"]
+    assert rows(capsys) == [
+        [VERSION, PATH[0], "kept", "1", "0", *figures, "2026-11-26 12:00:00"],
+        ["citer-router/4", PATH[0], "kept", "0", "0", "0 of 20", "1", ""],
+    ]
+    lose()
+    keep(PATH[1], 2)
+    lose(PATH[1], 1)
+    assert call(["status", "--evidence", str(Path("mlruns/evidence.db").absolute())]) == 0
+    row, _, step = rows(capsys)
+    assert row[:2] == [VERSION, PATH[1]]
+    assert row[2].startswith("revoked, step 1 of 2; no step forward yet: e-value of `risk 0.8 aud")
+    assert row[3:5] == ["3", "1"]
+    [text] = step
+    assert f"{VERSION}: `{PATH[0]}` → `{PATH[1]}`: 3 of 4 shadow answers lost, e-detector" in text
+
+
+def test_a_step_forward_needs_evidence(
+    evidence: Evidence, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(version: str, reason: str) -> None:
+        before = evidence.after(version)
+        assert call(["status", "--step-forward", version]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"citer: {version}: {reason}"), line
+        assert evidence.after(version) == before
+
+    refused("r/1", "not in mlruns/evidence.db, expected one of: citer-router/3, citer-router/4")
+    refused(VERSION, "no step forward: its promise is kept")
+    lose()
+    looser = f"e-value of `{PATH[0]}`"
+    step = "no step forward: its promise is revoked, step 1 of 2; no step forward yet"
+    refused(VERSION, f"{step}: {looser} 1, needs 20")
+    # A good answer multiplies an alternative q by (1 - q) / .95; q = 0 has a quarter of the mean.
+    needed = next(n for n in range(999) if sum((1 - q) ** n for q in QS) / 4 / 0.95**n >= 20)
+    keep(PATH[0], needed - 1)
+    refused(VERSION, f"{step}: {looser} ")
+    keep(PATH[0], 1)
+    assert call(["status"]) == 0
+    assert "; evidence says step forward: " in capsys.readouterr().out
+    assert call(["status", "--step-forward", VERSION]) == 0
+    assert f"{VERSION}: `{PATH[0]}` is in force again" in capsys.readouterr().out
+    assert standings(evidence.path)[VERSION].place == 0
+    refused(VERSION, "no step forward: its promise is kept")
+
+
+QS = [0.05 * better for better in (0, 0.25, 0.5, 0.75)]
+
+
+def test_two_people_who_step_forward_at_once_step_once(evidence: Evidence) -> None:
+    lose()
+    lose(PATH[1])
+    keep(PATH[1], 200)
+    for _ in range(2):
+        evidence.step_forward(VERSION)
+    standing = standings(evidence.path)[VERSION]
+    assert standing.place == 1
+    assert [step.back for step in standing.steps] == [True, True, False]
+
+
+@pytest.mark.parametrize("content", [None, b"no database"])
+def test_a_file_without_evidence_is_one_line(
+    tmp_path: Path, content: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "evidence.db"
+    if content:
+        file.write_bytes(content)
+    assert call(["status", "--evidence", str(file)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"citer: {file}: no evidence ")
+    assert file.exists() == bool(content)
+
+
+def test_status_imports_no_slow_library(evidence: Evidence) -> None:
+    slow = {"torch", "transformers", "math_verify", "mlflow", "prefect", "dvc"}
+    code = "import sys; from citer.cli.main import call; call(['status'])\n"
+    code += f"print({slow} & sys.modules.keys())"
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "Promises under traffic" in printed
+    assert printed.endswith("set()\n")
