@@ -109,17 +109,6 @@ def test_a_step_forward_needs_evidence(
 QS = [0.05 * better for better in (0, 0.25, 0.5, 0.75)]
 
 
-def test_two_people_who_step_forward_at_once_step_once(evidence: Evidence) -> None:
-    lose()
-    lose(PATH[1])
-    keep(PATH[1], 200)
-    for _ in range(2):
-        evidence.step_forward(VERSION)
-    standing = standings(evidence.path)[VERSION]
-    assert standing.place == 1
-    assert [step.back for step in standing.steps] == [True, True, False]
-
-
 @pytest.mark.parametrize("content", [None, b"no database"])
 def test_a_file_without_evidence_is_one_line(
     tmp_path: Path, content: bytes | None, capsys: pytest.CaptureFixture[str]

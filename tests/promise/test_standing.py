@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from citer.data.importing import parse_row
 from citer.rule import LLM, Rule
 from citer.serving.promise import Entry, Promise, Standing, path_back
+from citer.serving.shadow import judged
 
 PATH = ["score 0.1", "score 0.5", "every 4 audit 1.0"]
 PROMISE = Promise(path=PATH, graded=0.05, same=0.05, delta=0.05)
@@ -107,3 +109,48 @@ def test_the_path_back_halves_the_losses_at_the_least_cost() -> None:
 def test_without_an_exact_rule_the_llm_alone_is_the_last_resort() -> None:
     deployed = Rule.parse("score 0.4")
     assert path_back(deployed, [row("score 0.4", 0.2, 0)]) == [deployed, LLM]
+
+
+def test_no_rule_of_the_path_costs_more_than_the_llm_alone() -> None:
+    deployed = Rule.parse("score 0.4")
+    dear = [row("every 1 audit 1.0", 1.2, 0), row("score 0.9", 1.0, 1), row("score 0.4", 0.2, 9)]
+    assert path_back(deployed, dear) == [deployed, LLM]
+
+
+def test_a_step_forward_without_evidence_is_none() -> None:
+    """Two people may have asked for the same step at once."""
+    found = standing()
+    found.take(entries(PATH[0], [True] * 6))
+    found.take(entries(PATH[1], [True] * 6, 7))
+    found.take(entries(PATH[1], [False] * 300, 13))
+    found.take([Entry(313, "2026-01-02"), Entry(314, "2026-01-02")])
+    assert [(step.back, str(step.rule)) for step in found.steps] == [
+        (True, PATH[1]),
+        (True, PATH[2]),
+        (False, PATH[1]),
+    ]
+    assert standing().take([Entry(1, "2026-01-02")]) == []
+
+
+def test_a_step_has_the_figures_of_the_rule_before() -> None:
+    found = standing()
+    [back] = found.take(entries(PATH[0], [False, *[True] * 7]))
+    alternatives = [0.05 * worse for worse in (1.25, 1.5, 2, 3, 5)]
+    bets = [(1 - q) / 0.95 * (q / 0.05) ** back.lost for q in alternatives]
+    assert (back.shadowed, back.lost) == (back.number, back.number - 1)
+    assert back.e_value == pytest.approx(sum(bets) / 5)
+    assert back.e_detector >= 1000
+    found.take(entries(PATH[0], [False] * 300, 9))
+    [forward] = found.take([Entry(309, "2026-01-02")])
+    assert forward.e_value >= 1 / 0.05
+
+
+def test_a_fidelitys_promise_judges_an_answer_that_could_be_graded_by_sameness() -> None:
+    """It says nothing of the answers that the LLM has right."""
+    text = {"problem": "What is 3 + 4?", "answer": "7"}
+    asked = parse_row(text, "math", "answer")
+    fidelity = Promise.model_validate(PROMISE.model_dump() | {"graded": None, "same": 0.1})
+    assert judged(PROMISE, asked, "#### 8", "#### 8") is None
+    assert judged(fidelity, asked, "#### 8", "#### 8") == (False, 0.1)
+    assert judged(fidelity, asked, "#### 8", "#### 7") == (True, 0.1)
+    assert judged(PROMISE, asked, "#### 8", "#### 7") == (True, 0.05)

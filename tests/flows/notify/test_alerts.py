@@ -107,15 +107,32 @@ def test_failed_and_crashed_retrainings_are_notified_and_no_other_flow(
     assert not any("their business" in text for text in hook.texts)
 
 
+CHANGED = """
+from citer.serving.promise import Entry, Promise, Standing
+from flows.notify.events import promise_changed
+path = ["risk 0.9 audit 0.25", "risk 0.95 audit 0.25", "score 1"]
+standing = Standing(Promise(path=path, graded=0.05, same=0.05, delta=0.05), 20)
+lost = [Entry(number, "2026-11-26 12:00:00", path[0], True, 0.05) for number in range(3)]
+kept = [Entry(number, "2026-11-26 13:00:00", path[0], False, 0.05) for number in range(3, 99)]
+for step in standing.take([*lost, *kept, Entry(99, "2026-11-26 14:00:00")]):
+    promise_changed("citer-router/7", standing, step)
+"""
+
+
 @pytest.mark.slow
-def test_low_agreement_is_notified_with_its_numbers(server: Server, hook: Webhook) -> None:
-    script = "import sys, json; from flows.notify.events import agreement_low as alarm; "
-    found = {"agreement": 0.76543, "limit": 0.87654, "rule": "risk 0.9 audit 0.25", "answers": 64}
-    script += f"alarm('citer-router/7', json.loads({json.dumps(found)!r}))"
-    subprocess.run([sys.executable, "-c", script], env=server.env, check=True)
-    text = hook.told("citer-router/7")
-    for word in ("agree less often", "0.765,", "0.877,", "64 answers", "risk 0.9 audit 0.25"):
-        assert word in text
+def test_a_promise_that_is_revoked_or_restored_is_notified(server: Server, hook: Webhook) -> None:
+    subprocess.run([sys.executable, "-c", CHANGED], env=server.env, check=True)
+    revoked = hook.told("The promise of citer-router/7 is revoked")
+    for words in (
+        "The rule risk 0.95 audit 0.25 is in force, step 1 of 2. Before: risk 0.9 audit 0.25.",
+        "3 of 3 shadow answers lost, e-detector 43.98 ≥ 20; e-value 34.28.",
+        "its run is among the latest: ",
+    ):
+        assert words in revoked, revoked
+    restored = hook.told("The promise of citer-router/7 is restored")
+    assert "The rule risk 0.9 audit 0.25 is in force, step 0 of 2. " in restored
+    assert "a person stepped forward; e-value " in restored
+    assert "among the latest" not in restored
 
 
 @pytest.mark.slow

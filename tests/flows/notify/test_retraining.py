@@ -1,4 +1,4 @@
-"""From drifting traffic to a new champion: real servers, a real worker and the embedded pair."""
+"""From a revoked promise to a new champion: real servers, a real worker, the embedded pair."""
 
 import json
 import re
@@ -9,24 +9,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from openai import OpenAI
-from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
 from citer.data.problems import read_problems
 from citer.demo import toy
-from citer.serving.drift import WINDOW
+from citer.serving.evidence import Evidence
+from citer.serving.status import standings
 from citer.stages import paths
 from flows.dvc_commands import dvc
-from flows.notify.events import AGREEMENT_LOW
+from flows.notify.events import REVOKED
 from tests.flows.prefect_server import Server, prefect_server, running
 from tests.flows.project import commit, copy_repository
 from tests.flows.servers import free_port, serving, until
 
 pytestmark = pytest.mark.slow
 
+ASKED = 40
+VERSION = "citer-router/1"
 LOG = "data/own/traffic"
 FILES = {"train": 200, "validation": 150, "test": 150}  # questions with two goods
 NEW = {"train": 0, "validation": 15, "test": 15}  # questions with three goods
@@ -39,18 +40,19 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "finetune": {"epochs": 23},
     "evaluate": {
-        "llm_fractions": [0.9, 1.0],  # so high that the chosen rule has an audit
+        "llm_fractions": [0.9, 1.0],
         "risks": [0.6, 0.9, 0.95],
         "epsilon": 0.1,
         "gammas": [4],
     },
     "register": {"margin": 0.3},  # of few questions
+    "serve": {"shadow": 1.0},
 }
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A Prefect server, in a project that retrains when the agreement is low."""
+    """A Prefect server, in a project that retrains when a promise is revoked."""
     folder = tmp_path / "project"
     copy_repository(folder, SETTINGS)
     monkeypatch.chdir(folder)
@@ -60,31 +62,25 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     Path(LOG).mkdir()
     commit(folder)
     with prefect_server(tmp_path / "prefect") as server:
-        server.prefect("deploy", "--name", "cpu", "--trigger", "flows/notify/drift.yaml")
+        server.prefect("deploy", "--name", "cpu", "--trigger", "flows/notify/retrain.yaml")
         yield server
 
 
 class Client:
-    """OpenAI's client, and what the server's metrics say."""
+    """OpenAI's client of a server."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
         self.openai = OpenAI(base_url=f"{url}/v1", api_key="none")
 
-    def version(self, question: str) -> str:
-        """Ask a question. Return the version that answered."""
+    def ask(self, question: str) -> dict[str, Any]:
+        """Ask a question. Return the version that answered, and its rule."""
         asked: Any = [{"role": "user", "content": question}]
         answer = self.openai.chat.completions.create(model="citer-router", messages=asked)
-        return str((answer.model_extra or {})["citer"]["version"])
+        return dict((answer.model_extra or {})["citer"])
 
     def versions(self, questions: Sequence[str]) -> set[str]:
         with ThreadPoolExecutor(16) as threads:
-            return {*threads.map(self.version, questions)}
-
-    def metric(self, name: str) -> float:
-        text = httpx.get(f"{self.url}/metrics").text
-        families = text_string_to_metric_families(text)
-        return next(s.value for f in families for s in f.samples if s.name == name)
+            return {str(each["version"]) for each in threads.map(self.ask, questions)}
 
 
 def kinds() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
@@ -97,7 +93,8 @@ def kinds() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     )
 
 
-def test_a_drift_is_seen_and_ends_in_a_new_champion_that_serves(server: Server) -> None:
+def test_a_revoked_promise_ends_in_a_new_champion_that_serves(server: Server) -> None:
+    """Another server of the version, of which we write the evidence, sees answers lost."""
     two, three = map(iter, kinds())
     for split, count in FILES.items():
         rows = [*(next(two) for _ in range(count)), *(next(three) for _ in range(NEW[split]))]
@@ -110,23 +107,27 @@ def test_a_drift_is_seen_and_ends_in_a_new_champion_that_serves(server: Server) 
     own = server.env | {"MLFLOW_TRACKING_URI": ""}  # MLflow leaves that of another test in it
     with running(server.env, "worker", "start", "--pool", "cpu"), serving(serve, own, url):
         client = Client(url)
-        usual = [next(two)["problem"] for _ in range(WINDOW)]
-        assert client.versions(usual) == {"citer-router/1"}
-        assert client.metric("citer_agreement_alarm") == 0
-        drifted = [next(three)["problem"] for _ in range(WINDOW)]
-        assert client.versions(drifted) == {"citer-router/1"}
-        until(lambda: client.metric("citer_agreement_alarm"), 10)
-        assert client.metric("citer_agreement") < client.metric("citer_agreement_limit")
+        assert client.versions([next(three)["problem"] for _ in range(ASKED)]) == {VERSION}
+        until(lambda: standings(paths.EVIDENCE)[VERSION].seen, 300)
+        before = standings(paths.EVIDENCE)[VERSION]
+        assert before.place == 0
+        for _ in range(20):
+            Evidence(paths.EVIDENCE).add(VERSION, str(before.rule), True, 0.1)
+        stricter = str(before.promise.rules[1])
+        until(lambda: client.ask("Why?")["rule"] == stricter, 60)
         message = until(lambda: server.ended("cpu"), 1800)["state"]["message"]
         assert message.startswith("citer-router version 2 promoted: ")
-        until(lambda: client.version("Why?") == "citer-router/2", 60)
-        assert client.metric("citer_agreement_alarm") == 0
-    assert [event["payload"]["router"] for event in events(server)] == ["citer-router/1"]
+        assert "; traffic has revoked the champion's promise, " in message
+        until(lambda: client.ask("Why?")["version"] == "citer-router/2", 60)
+    [event] = events(server)
+    assert event["payload"]["router"] == VERSION
+    assert event["payload"]["rule"] == stricter
+    assert standings(paths.EVIDENCE)["citer-router/2"].place == 0
     check_rows(*re.findall(r"branch (retrain/\S+)", message))
 
 
 def events(server: Server) -> list[dict[str, Any]]:
-    query = {"filter": {"event": {"name": [AGREEMENT_LOW]}}}
+    query = {"filter": {"event": {"name": [REVOKED]}}}
     found: list[dict[str, Any]] = server.client.post("/events/filter", json=query).json()["events"]
     return found
 
