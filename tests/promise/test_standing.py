@@ -150,7 +150,7 @@ def test_a_fidelitys_promise_judges_an_answer_that_could_be_graded_by_sameness()
     text = {"problem": "What is 3 + 4?", "answer": "7"}
     asked = parse_row(text, "math", "answer")
     fidelity = Promise.model_validate(PROMISE.model_dump() | {"graded": None, "same": 0.1})
-    assert judged(PROMISE, asked, "#### 8", "#### 8") is None
-    assert judged(fidelity, asked, "#### 8", "#### 8") == (False, 0.1)
-    assert judged(fidelity, asked, "#### 8", "#### 7") == (True, 0.1)
-    assert judged(PROMISE, asked, "#### 8", "#### 7") == (True, 0.05)
+    assert judged(PROMISE, asked, "\\boxed{8}", "\\boxed{8}") is None
+    assert judged(fidelity, asked, "\\boxed{8}", "\\boxed{8}") == (False, 0.1)
+    assert judged(fidelity, asked, "\\boxed{8}", "\\boxed{7}") == (True, 0.1)
+    assert judged(PROMISE, asked, "\\boxed{8}", "\\boxed{7}") == (True, 0.05)
