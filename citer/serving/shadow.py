@@ -114,8 +114,8 @@ def judged(promise: Promise, problem: Problem, text: str, llm: str) -> tuple[boo
     Returns None if the promise does not count the request: the LLM's answer is wrong. If the code
     of a user's task fails, the answer is lost.
     """
-    if problem.answer is not None and promise.graded is not None:
-        return (not grade(problem, text), promise.graded) if grade(problem, llm) else None
+    if limit := promise.graded if problem.answer is not None else None:
+        return (not grade(problem, text), limit) if grade(problem, llm) else None
     try:
         same = find_task(problem.task).same(problem, llm, text)
     except GraderError:

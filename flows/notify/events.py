@@ -6,6 +6,7 @@ from typing import Any
 from prefect.events import emit_event
 
 from citer.serving.promise import Standing, Step
+from flows.server import has_server
 
 REVOKED, RESTORED = "citer.promise.revoked", "citer.promise.restored"
 KEPT_BACK = "citer.router.kept-back"
@@ -13,7 +14,12 @@ SHOWN = ("shadowed", "lost", "e_detector", "e_value", "why")  # of a step
 
 
 def promise_changed(version: str, standing: Standing, step: Step) -> None:
-    """Emit the event of a step. `version` is the one that serves, such as `citer-router/1`."""
+    """Emit the event of a step, if PREFECT_API_URL names a server.
+
+    `version` is the one that serves, such as `citer-router/1`.
+    """
+    if not has_server():
+        return
     place, last = standing.promise.rules.index(step.rule), len(standing.promise.path) - 1
     rules = {"before": str(step.before), "rule": str(step.rule), "place": place, "last": last}
     figures = {name: getattr(step, name) for name in SHOWN}
