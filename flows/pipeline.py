@@ -1,7 +1,11 @@
-"""The Prefect flow `retrain`: run every stage of dvc.yaml, then register the router."""
+"""The Prefect flow `retrain`: a task for each stage of dvc.yaml, then one registers the router.
+
+DVC decides what is stale; Prefect starts and retries.
+"""
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -9,10 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prefect import flow, get_run_logger, task
+from prefect import Task, flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.states import Completed, Failed
+from prefect.tasks import exponential_backoff
 
 from citer.config.pair import DEVICE, Device
 from citer.config.params import load_params
@@ -24,16 +31,28 @@ from flows.checks import check_writable
 from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
 from flows.notify.events import kept_back
 from flows.own import OWN, versioned
-from flows.repro import one_run, plan
+from flows.repro import one_run, plan, reproduce
 from flows.server import require_server
-from flows.stages import STEP, run_stages
 from flows.tracking.iteration import Iteration, so_far
 from flows.tracking.registry import register_early, register_run
-from flows.tracking.retraining import failing_run, monitored_run, run_name
+from flows.tracking.retraining import failing_run, log_seconds, monitored_run, run_name
 from flows.tracking.store import make_store, store_address
 from flows.worktree import in_worktree
 
 LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
+
+
+def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+    return isinstance(state.data, TemporaryError) or not isinstance(state.data, InputError)
+
+
+STEP: dict[str, Any] = {
+    "cache_policy": NO_CACHE,  # DVC compares the files; Prefect's cache would not
+    "persist_result": False,
+    "retries": 2,
+    "retry_delay_seconds": exponential_backoff(10),
+    "retry_condition_fn": _worth_retrying,
+}
 
 
 @flow(name="retrain", flow_run_name=run_name)
@@ -111,6 +130,27 @@ def _retrain(timeout: timedelta, log: Log, minutes: float | None) -> str:
         table = (paths.SUMMARY / "table.md").read_text()
         create_markdown_artifact(f"{outcome}\n\n{table}", key="retrain-results")
         return outcome
+
+
+def run_stages(plan: Mapping[str, bool], timeout: timedelta) -> Iterator[str]:
+    """Run the stages of a `plan`; yield the name of each at its end. The first error ends them."""
+    for name, fresh in plan.items():
+        own: Task[..., None] = run_stage.with_options(name=name, task_run_name=name)
+        own(name, timeout, fresh)
+        yield name
+
+
+@task(**STEP)
+def run_stage(name: str, timeout: timedelta, fresh: bool = False) -> Any:
+    """Bring one stage up to date, unless `fresh` says that DVC has found it unchanged.
+
+    The state is `Cached` if the stage was unchanged or DVC restored its outputs.
+    """
+    start = time.monotonic()
+    if fresh or not reproduce(name, timeout, get_run_logger().info):
+        return Completed(name="Cached", message="unchanged, or restored from DVC's cache")
+    log_seconds(name, time.monotonic() - start)
+    return None
 
 
 def _check_inputs(used: Mapping[Path, str]) -> None:

@@ -13,9 +13,9 @@ from prefect.states import Failed
 from citer.cli.main import REFUSED
 from citer.errors import InputError, TemporaryError
 from flows.dvc_commands import DvcError, Log
+from flows.pipeline import STEP
 from flows.repro import reproduce, stage_graph
 from flows.stage_process import StageError, failure
-from flows.stages import STEP
 from tests.flows.conftest import Pipeline
 
 MINUTE = timedelta(minutes=1)

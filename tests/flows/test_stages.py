@@ -14,8 +14,8 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.settings import get_current_settings
 
 from citer.errors import InputError
+from flows.pipeline import run_stage, run_stages
 from flows.repro import one_run, plan
-from flows.stages import run_stage, run_stages
 from tests.flows.conftest import Pipeline
 from tests.flows.project import ROOT
 from tests.flows.servers import until
