@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prefect.utilities.templating import apply_values, find_placeholders
 
-from flows.inputs import git
+from flows.worktree import git
 from tests.docker.tools import DOCKER, ROOT, run
 
 VERSION = "1.32"

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from citer.errors import InputError
 from citer.storage.tables import write_text
 from flows.dvc_commands import PARAMS, dvc
-from flows.inputs import check, fill, git
+from flows.worktree import check, fill, git
 from tests.flows.project import LLM, commit
 
 OWN = Path("data/own")

@@ -12,9 +12,8 @@ from citer.errors import InputError
 from citer.stages.paths import CODE, SUMMARY
 from citer.storage.tables import write_text
 from flows.dvc_commands import LOCK
-from flows.inputs import git
 from flows.tracking.store import home
-from flows.worktree import in_worktree
+from flows.worktree import git, in_worktree
 from tests.flows.project import commit
 
 QUESTIONS = Path("data/own/questions.jsonl")

@@ -13,10 +13,10 @@ from citer.config.params import load_params
 from citer.stages import paths
 from citer.storage.tables import digest, write_text
 from flows.dvc_commands import dvc
-from flows.inputs import git
 from flows.pipeline import retrain
 from flows.tracking.restore import restore
 from flows.tracking.store import open_store
+from flows.worktree import git
 from tests.flows.project import commit
 from tests.flows.servers import until
 from tests.flows.test_process_tree import dead
