@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from citer.cli.extra import need_pipeline
+from citer.cli.extra import need
 from citer.config.params import Params, load_params
 from citer.errors import InputError
 from citer.rule import Rule
@@ -117,7 +117,7 @@ def parse_rule(text: str | None) -> Rule | None:
 def check_router(router: str) -> None:
     """Raise InputError if `--router` names neither a registered router nor a router's folder."""
     if router.startswith("models:/"):
-        need_pipeline("--router models:/…")
+        need("pipeline", "--router models:/…")
         from flows.checks import check_uri
 
         check_uri(router)

@@ -15,11 +15,6 @@ EXTRAS = {
 }
 
 
-def need_pipeline(command: str) -> None:
-    """Raise InputError if a package of the extra `pipeline` is not installed."""
-    need("pipeline", command)
-
-
 def need(extra: str, command: str) -> None:
     """Raise InputError if a package of an extra is not installed."""
     if any(find_spec(name) is None for name in EXTRAS[extra]):

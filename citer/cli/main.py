@@ -66,11 +66,7 @@ def _options(
 
 
 def _make_app() -> typer.Typer:
-    app = typer.Typer(
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        help=HELP,
-    )
+    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=HELP)
     for panel, commands in COMMANDS.items():
         for command in commands:
             app.command(command.__name__, rich_help_panel=panel)(command)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from citer.cli.extra import need_pipeline
+from citer.cli.extra import need
 from citer.cli.stages import Minutes, module_of
 from citer.config.params import load_params
 from citer.errors import InputError
@@ -29,7 +29,7 @@ def run(minutes: Minutes = None) -> None:
     on this machine fits. The reduced ones are printed and written there, so that `dvc repro`
     repeats the run.
     """
-    need_pipeline("citer run")
+    need("pipeline", "citer run")
     params = load_params()  # bad parameters end the command before a server starts
     from flows.checks import check_writable
     from flows.process_tree import run_command
@@ -46,7 +46,7 @@ def schedule(
     cron: Annotated[str, typer.Option(help='Times as a cron string (UTC), such as "0 3 * * 1".')],
 ) -> None:
     """Stay running and start a retraining at the given times. Needs PREFECT_API_URL."""
-    need_pipeline("citer schedule")
+    need("pipeline", "citer schedule")
     from flows.pipeline import schedule
 
     schedule(cron)
@@ -68,7 +68,7 @@ def alerts(
     that failed, crashed or are late, of routers that were kept back, and of promises that traffic
     revoked or that were restored.
     """
-    need_pipeline("citer alerts")
+    need("pipeline", "citer alerts")
     from flows.checks import check_target
 
     if target:
@@ -85,7 +85,7 @@ def compare() -> None:
     The costs are those without delay, where the LLM runs as soon as one sequence of the batch
     needs it.
     """
-    need_pipeline("citer compare")
+    need("pipeline", "citer compare")
     from flows.tracking.compare import compare
 
     compare()
@@ -93,7 +93,7 @@ def compare() -> None:
 
 def promote(version: Version) -> None:
     """Make a registered version the champion. To roll back, give an older version."""
-    need_pipeline("citer promote")
+    need("pipeline", "citer promote")
     number = _number(version)
     from flows.tracking.registry import promote
 
@@ -106,7 +106,7 @@ def restore(version: Version) -> None:
     Overwrites params.yaml and dvc.lock, committed or not. Copies of both are kept
     in mlruns/before-restore. If an output was changed by hand, nothing is restored.
     """
-    need_pipeline("citer restore")
+    need("pipeline", "citer restore")
     number = _number(version)
     from flows.tracking.restore import restore
 
@@ -123,7 +123,7 @@ def certify(
     serve.batch at once. evaluate.epsilon and evaluate.delta are the promise. Exit status 1: it is
     not kept.
     """
-    need_pipeline("citer certify")
+    need("pipeline", "citer certify")
     if not module_of("certify").certify(load_params(), url, rule):
         raise typer.Exit(1)
 
@@ -143,7 +143,7 @@ def erase(
     Stop the servers that log to the folder first. Prints what is erased, and what is left. It can
     be repeated.
     """
-    need_pipeline("citer erase")
+    need("pipeline", "citer erase")
     params = load_params()
     if bool(request) == bool(user):
         raise InputError("citer erase: expected either --request ID or --user KEY")
@@ -178,7 +178,7 @@ def add(
 
     Prints what to commit. `dvc push`, `dvc pull` and `citer restore` then include the questions.
     """
-    need_pipeline("citer data add")
+    need("pipeline", "citer data add")
     params = load_params()
     from flows.own import add
 

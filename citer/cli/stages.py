@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from citer.cli.extra import need_pipeline
+from citer.cli.extra import need
 from citer.config.params import Params, load_params
 from citer.errors import InputError
 
@@ -26,9 +26,7 @@ ITERATED = frozenset({"choose", "evaluate", "label", "train", "transcribe"})
 LIGHT = frozenset({"code", "label", "references", "score_llm", "score_slm", "transcribe"})
 # The help of each stage. Typer removes the indentation.
 DESCRIPTIONS = {
-    "code": """
-    Write a digest of each stage's code. DVC compares it to find the stages that are stale.
-    """,
+    "code": "Write a digest of each stage's code, by which DVC finds the stages that are stale.",
     "prepare": "Check the rows and divide them into the four splits.",
     "probe": """
     Let each model answer a few questions, before the long stages. Run it after `prepare`.
@@ -43,11 +41,9 @@ DESCRIPTIONS = {
 
     With evaluate.against, validation and test get the LLM's answers to compare with.
     """,
-    "score_llm": "Compute the LLM's next token at every position of each reference.",
+    "score_llm": "Compute the LLM's next token at each position of a reference.",
     "finetune": "Finetune the SLM on the references of the sft split.",
-    "score_slm": """
-    Compute the SLM's next token and hidden state at every position of each reference.
-    """,
+    "score_slm": "Compute the SLM's next token and hidden state at each position of a reference.",
     "router0": """
     Write router 0, which always accepts the SLM's token, and train the heads that need no
     preferences.
@@ -66,9 +62,7 @@ DESCRIPTIONS = {
 
     K = 0 chooses among the rules of `rivals`, which need no preferences.
     """,
-    "transcribe": """
-    Answer 100 test questions by the chosen rule, token by token, for the report page.
-    """,
+    "transcribe": "Answer 100 test questions by the chosen rule, token by token, for the report.",
     "report": "Write the table, the picture and the report page of all iterations.",
 }
 
@@ -80,7 +74,7 @@ def module_of(stage: str) -> ModuleType:
 
 def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
     if name not in LIGHT:
-        need_pipeline(f"citer {name}")
+        need("pipeline", f"citer {name}")
     params = params or load_params()  # bad parameters end the command before the slow imports
     gc.disable()  # collection would take a fifth of the start, and modules are never freed
     stage = module_of(name)
