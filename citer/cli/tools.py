@@ -33,8 +33,7 @@ def profile(
     and --dtype, it needs no params.yaml.
     """
     from citer.models.size import ModelSize
-    from citer.pairs.profile import Profile
-    from citer.pairs.profile_tables import show
+    from citer.pairs.profile import Profile, show
 
     weights: Weights = "stored"
     if not (slm and llm and dtype):

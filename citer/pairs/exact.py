@@ -6,7 +6,7 @@ same positions take their place.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from time import perf_counter
 from typing import NamedTuple
 
@@ -54,15 +54,9 @@ def read_by_slm(pair: Pair, replies: Sequence[Reply]) -> list[Forced]:
         agrees += (predicted.logits_CV.argmax(-1) == predicted.given_C).tolist()
         for name, scorer in CERTAINTIES.items():
             scores[name] += scorer(view).tolist()
-    ends = [0]
-    for text in texts:
-        ends.append(ends[-1] + len(text.ids) - text.first)
+    ends = accumulate((len(text.ids) - text.first for text in texts), initial=0)
     return [
-        Forced(
-            text.first,
-            agrees[start:end],
-            {name: own[start:end] for name, own in scores.items()},
-        )
+        Forced(text.first, agrees[start:end], {k: own[start:end] for k, own in scores.items()})
         for text, (start, end) in zip(texts, pairwise(ends), strict=True)
     ]
 

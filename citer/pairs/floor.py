@@ -3,26 +3,16 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from statistics import fmean
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from citer.data.problems import Problem
-from citer.data.tasks import find_task, task_label
-from citer.errors import one_line
+from citer.data.tasks import task_label
 from citer.evaluation.choice import upper_bound
+from citer.evaluation.result import Result
+from citer.pairs.probe import Reply
 
 ABOVE_CHANCE = 0.1
 CONFIDENCE = 0.95
-WIDTH = 160  # characters of a line that is printed
-
-
-class Graded(Protocol):
-    """An answer of the LLM to a question."""
-
-    @property
-    def problem(self) -> Problem: ...
-
-    @property
-    def correct(self) -> bool | None: ...  # None: not graded
 
 
 class Shortfall(NamedTuple):
@@ -48,7 +38,7 @@ class Shortfall(NamedTuple):
         return f"LLM right on {self.right:.1%} of {questions}, expected at least {self.floor:.1%}"
 
 
-def shortfalls(results: Iterable[Graded], llm_floor: float) -> Iterator[Shortfall]:
+def shortfalls(results: Iterable[Result | Reply], llm_floor: float) -> Iterator[Shortfall]:
     """Yield the tasks of which the LLM answers too few of the graded questions right."""
     graded = (result for result in results if result.correct is not None)
     by_task = sorted(graded, key=lambda result: result.problem.task)
@@ -70,22 +60,3 @@ def floor(problems: Sequence[Problem], llm_floor: float) -> float:
     if not (llm_floor and options):
         return llm_floor
     return max(llm_floor, fmean(1 / count for count in options) + ABOVE_CHANCE)
-
-
-def shown(problem: Problem, text: str, truncated: bool) -> str:
-    """Show a question, the LLM's answer, what the grader read, and the expected answer.
-
-    There is no line for what was read if the task does not say it, and none without an answer.
-    """
-    read = find_task(problem.task).extracted(problem, text)
-    return (
-        f"question: {_line(problem.question)}\n"
-        f"     LLM: {_line(text)}{' (cut off)' if truncated else ''}\n"
-        + ("" if read is None else f"    read: {_line(read) or 'nothing'}\n")
-        + ("" if problem.answer is None else f"expected: {_line(problem.answer)}\n")
-    )
-
-
-def _line(text: str) -> str:
-    """Write a text of a model in one line. Its control characters would act on a terminal."""
-    return one_line(" ".join(text.split()), WIDTH)

@@ -15,14 +15,15 @@ from citer.data.tasks.task import GraderError
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine, Finished
 from citer.decoding.policy import Policy
+from citer.errors import one_line
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
 from citer.models.pair import Pair
-from citer.pairs.floor import shown
 from citer.pairs.forecast import Pace
 from citer.progress import Advance
 
 QUESTIONS = 20  # of each task
+WIDTH = 160  # characters of a line that is printed
 EXAMPLES = 4  # answers to print, at least one of each task
 VERDICTS = {True: "right", False: "wrong", None: "not graded"}
 
@@ -117,18 +118,10 @@ def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> 
 
 
 def reply_rows(model: str, replies: Iterable[Reply]) -> Iterator[Row]:
-    """Yield a row of the PROBED table for each reply of a model."""
+    """Yield a row for each reply of a model, with the columns of PROBED among others."""
     for reply in replies:
-        yield {
-            "problem_id": reply.problem.problem_id,
-            "task": reply.problem.task,
-            "model": model,
-            "text": reply.text,
-            "extracted": reply.extracted,
-            "correct": reply.correct,
-            "truncated": reply.truncated,
-            "tokens": reply.tokens,
-        }
+        problem = {"problem_id": reply.problem.problem_id, "task": reply.problem.task}
+        yield {**reply._asdict(), **problem, "model": model}
 
 
 def graded(replies: Iterable[Reply]) -> list[Reply]:
@@ -187,6 +180,25 @@ def examples(llm: Sequence[Reply]) -> str:
         for task, replies in tasks.items()
         for reply in sorted(replies, key=lambda reply: reply.correct is not False)[:count]
     )
+
+
+def shown(problem: Problem, text: str, truncated: bool) -> str:
+    """Show a question, the LLM's answer, what the grader read, and the expected answer.
+
+    There is no line for what was read if the task does not say it, and none without an answer.
+    """
+    read = find_task(problem.task).extracted(problem, text)
+    return (
+        f"question: {_line(problem.question)}\n"
+        f"     LLM: {_line(text)}{' (cut off)' if truncated else ''}\n"
+        + ("" if read is None else f"    read: {_line(read) or 'nothing'}\n")
+        + ("" if problem.answer is None else f"expected: {_line(problem.answer)}\n")
+    )
+
+
+def _line(text: str) -> str:
+    """Write a text of a model in one line. Its control characters would act on a terminal."""
+    return one_line(" ".join(text.split()), WIDTH)
 
 
 def speed(slm: Pace, llm: Pace, batch: int) -> str:
