@@ -189,8 +189,6 @@ def tempdir() -> Iterator[Path]:
         named = NAME.fullmatch(old.name)
         if named and (int(named[1]) == os.getpid() or not psutil.pid_exists(int(named[1]))):
             rmtree(old, ignore_errors=True)  # fails silently for another user's folder
-    folder = tempfile.mkdtemp(prefix=f"citer-run-{os.getpid()}-")
-    try:
+    prefix = f"citer-run-{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
-    finally:
-        rmtree(folder, ignore_errors=True)

@@ -41,12 +41,10 @@ def repair(log: Log) -> None:
     DVC writes to the repaired files only under the locks that are taken here, and takes none of
     them while a stage's command runs.
     """
-    logged = False
-    while busy := _repair(log):
-        if not logged:
-            log(f"waiting for DVC, process {busy[0]['pid']}: {busy[0]['cmd']}")
-        logged = True
-        time.sleep(1)
+    if busy := _repair(log):
+        log(f"waiting for DVC, process {busy[0]['pid']}: {busy[0]['cmd']}")
+        while _repair(log):
+            time.sleep(1)
 
 
 def repair_lock(log: Log) -> None:

@@ -51,17 +51,14 @@ def compare() -> None:
 
 def _side_by_side(shown: Mapping[str, ModelVersion], runs: Sequence[Run]) -> Table:
     table = Table("", *shown)
-    columns = [
-        {"version": str(version.version), "registered": _minute(version)} | facts(run)
-        for version, run in zip(shown.values(), runs, strict=True)
-    ]
+    columns = []
+    for version, run in zip(shown.values(), runs, strict=True):
+        made = datetime.fromtimestamp(version.creation_timestamp / 1000)
+        own = {"version": str(version.version), "registered": f"{made:%Y-%m-%d %H:%M}"}
+        columns.append(own | facts(run))
     for fact in dict.fromkeys(chain.from_iterable(columns)):  # their batch sizes may differ
         table.add_row(fact, *(column.get(fact, "") for column in columns))
     return table
-
-
-def _minute(version: ModelVersion) -> str:
-    return f"{datetime.fromtimestamp(version.creation_timestamp / 1000):%Y-%m-%d %H:%M}"
 
 
 def _story(tags: Mapping[str, str]) -> str:

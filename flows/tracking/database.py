@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from mlflow import db
 from mlflow.exceptions import MlflowException
 from mlflow.utils.credentials import get_default_host_creds
-from sqlalchemy import create_engine
+from sqlalchemy import NullPool, create_engine
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from citer.errors import InputError, TemporaryError
@@ -75,10 +75,11 @@ def check_store(uri: str) -> bool:
 
 
 def _ask(uri: str) -> str | None:
-    """Send one request. Return the revision of a database's schema, if there is one."""
+    """Send one request. Return the revision of a database's schema, if MLflow has tables there."""
     try:
         if is_database(uri):
-            return _revision(uri)
+            with create_engine(uri, poolclass=NullPool).connect() as connection:
+                return MigrationContext.configure(connection).get_current_revision()
         if uri.startswith("http"):
             _request_health(uri)
         elif "://" not in uri and not uri.startswith("databricks"):
@@ -111,16 +112,6 @@ def make_tables(database: Path) -> None:
             logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # not every migration
             upgrade = ["upgrade", f"sqlite:///{aside.absolute()}"]
             db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process
-
-
-def _revision(uri: str) -> str | None:
-    """Return the revision of a database's schema, None if it has no tables of MLflow."""
-    engine = create_engine(uri)
-    try:
-        with engine.connect() as connection:
-            return MigrationContext.configure(connection).get_current_revision()
-    finally:
-        engine.dispose()
 
 
 def _check_schema(uri: str, found: str | None) -> None:

@@ -95,7 +95,8 @@ def verdict(tags: Mapping[str, str]) -> str:
 
 def description(router: Run) -> str:
     """Write Markdown for MLflow's page of a version, which also lists its tags."""
-    page = f"[Report page]({report_link(router)})"
+    place = f"#/experiments/{router.info.experiment_id}/runs/{router.info.run_id}/artifacts"
+    page = f"[Report page]({place}/{PAGE.name}{TRAINING})"
     return "\n\n".join([*report([router], [router]), page])
 
 
@@ -117,9 +118,3 @@ def page(uri: str | None) -> str:
         return without_password(uri)
     store = '"$MLFLOW_TRACKING_URI"' if uri else "sqlite:///mlruns/mlflow.db"
     return f"MLFLOW_DISABLE_TELEMETRY=true mlflow ui --backend-store-uri {store}"
-
-
-def report_link(run: Run) -> str:
-    """Return the address of the report page among a run's artifacts, relative to the server's."""
-    place = f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}"
-    return f"{place}/artifacts/{PAGE.name}{TRAINING}"

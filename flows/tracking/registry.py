@@ -256,7 +256,8 @@ def _same(store: Store, name: str, run: Run) -> ModelVersion | None:
     """Return the version that holds the same router as a run, or None. Its run may be deleted."""
     same = store.runs(f"tags.digest = '{run.data.tags['digest']}'", ViewType.ALL)
     ids = {each.info.run_id for each in same}
-    return next((each for each in versions(store.client, name) if each.run_id in ids), None)
+    versions = store.client.search_model_versions(f"name = '{name}'")
+    return next((each for each in versions if each.run_id in ids), None)
 
 
 def _new_version(store: Store, router: Run, params: Params) -> ModelVersion:
@@ -273,11 +274,6 @@ def _new_version(store: Store, router: Run, params: Params) -> ModelVersion:
         tags=describe.tags_of(router, params.serve),
         description=describe.description(router),
     )
-
-
-def versions(client: MlflowClient, name: str) -> list[ModelVersion]:
-    """List the versions that exist."""
-    return list(client.search_model_versions(f"name = '{name}'"))
 
 
 def _crown(client: MlflowClient, version: ModelVersion, how: str) -> None:

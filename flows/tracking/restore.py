@@ -25,7 +25,6 @@ from flows.tracking.retraining import NO_GIT
 from flows.tracking.store import home, open_store
 
 STATE = (PARAMS, LOCK)
-HERE = Path()
 
 
 @reported()
@@ -43,9 +42,8 @@ def restore(version: int) -> None:
     check_unchanged()
     before = _keep()
     with TemporaryDirectory() as folder:
-        wanted = Path(
-            mlflow.artifacts.download_artifacts(f"runs:/{parent}/{PIPELINE}", dst_path=folder)
-        )
+        state = f"runs:/{parent}/{PIPELINE}"
+        wanted = Path(mlflow.artifacts.download_artifacts(state, dst_path=folder))
         try:
             _check_out(wanted, before)
             for run in children(store, parent, ViewType.ALL):  # a version may use a deleted one
@@ -54,9 +52,8 @@ def restore(version: int) -> None:
             _put(before)
             with suppress(DvcError):  # the files that it refuses to overwrite are unchanged
                 dvc("checkout", "--allow-missing")
-            raise InputError(
-                f"version {version}, made {_origin(made)}, is not restored: {error}"
-            ) from None
+            what = f"version {version}, made {_origin(made)}"
+            raise InputError(f"{what}, is not restored: {error}") from None
     _explain(version, made, before)
 
 
@@ -84,7 +81,7 @@ def _keep() -> Path:
     return folder
 
 
-def _state(folder: Path = HERE) -> list[Path]:
+def _state(folder: Path = Path()) -> list[Path]:
     """List the files from which the data are restored, relative to `folder`."""
     return [file for file in (*STATE, *versioned(folder)) if (folder / file).exists()]
 
@@ -99,7 +96,7 @@ def _put(wanted: Path) -> None:
         remove(file)
     for file in gone:
         file.unlink()
-    _copy(_state(wanted), wanted, HERE)
+    _copy(_state(wanted), wanted, Path())
 
 
 def _copy(files: Sequence[Path], source: Path, target: Path) -> None:

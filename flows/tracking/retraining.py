@@ -46,7 +46,7 @@ def failing_run() -> Iterator[None]:
 def monitored_run() -> Iterator[None]:
     """Open a run, and log the load of the whole machine there during the block."""
     with reported():
-        run = start_run(_store())
+        run = start_run(make_store(load_params().register_.experiment))
     monitor = SystemMetricsMonitor(run.info.run_id)
     monitor.start()
     try:
@@ -95,15 +95,11 @@ def _with_open_run(act: Callable[[Store, str], object]) -> None:
         return
     try:
         with reported():
-            store = _store()
+            store = make_store(load_params().register_.experiment)
             if run := open_run(store):
                 act(store, run.info.run_id)
     except InputError as error:
         logging.getLogger(__name__).warning("citer: %s", error)
-
-
-def _store() -> Store:
-    return make_store(load_params().register_.experiment)
 
 
 def run_name() -> str:

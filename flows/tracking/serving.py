@@ -50,15 +50,10 @@ class RoutedModel(PythonModel):
             llm_device_map=config["llm_device_map"],
             llm_url=config["llm_url"],
         )
+        folders = Path(pair.slm), Path(pair.llm)
         self.deployment = deploy(
             bundle,
-            served_pair(
-                bundle,
-                Path(pair.slm),
-                Path(pair.llm),
-                pair.llm_url,
-                slm_weights=pair.slm_weights,
-            ),
+            served_pair(bundle, *folders, pair.llm_url, slm_weights=pair.slm_weights),
             pair,
             stored_rule(bundle),
             slots=config["slots"],

@@ -13,7 +13,7 @@ from citer.stages import paths
 from citer.storage.tables import read_json, write_json
 from flows.dvc_commands import file_md5
 from flows.tracking.compare import compare
-from flows.tracking.describe import report_link, tags_of
+from flows.tracking.describe import tags_of
 from flows.tracking.registry import promote, run_of
 from flows.tracking.uses import question_set
 from tests.flows.project import register, retrain
@@ -67,7 +67,9 @@ def test_a_versions_description_says_what_it_used_and_links_to_the_report_page(
     retrain(1, correct=150)
     register()
     once = f"Validation questions {ASKED[:7]}: used once; all promises from them hold together"
-    page = f"[Report page]({report_link(run_of(version(1)))})"
+    run = run_of(version(1)).info
+    place = f"#/experiments/{run.experiment_id}/runs/{run.run_id}/artifacts/report.html"
+    page = f"[Report page]({place}?workflowType=machine_learning)"
     assert version(1).description == f"{once} at confidence 0.95.\n\n{page}"
     kept = mlflow.artifacts.download_artifacts(f"runs:/{version(1).run_id}/{paths.PAGE.name}")
     assert Path(kept).read_bytes() == paths.PAGE.read_bytes()
