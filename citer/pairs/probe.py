@@ -19,7 +19,7 @@ from citer.errors import one_line
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
 from citer.models.pair import Pair
-from citer.pairs.forecast import Pace
+from citer.pairs.budget import Pace
 from citer.progress import Advance
 
 QUESTIONS = 20  # of each task

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from citer.config.params import Params
 from citer.errors import InputError
-from citer.pairs.budget import Plan, plan
-from citer.pairs.forecast import Workload
+from citer.pairs.budget import Plan, Workload, plan
 from citer.stages import paths
 from citer.storage.tables import PARTIAL, digest, read_as, write_json, write_text
 from citer.storage.yaml_file import edited

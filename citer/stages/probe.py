@@ -19,9 +19,8 @@ from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.room import check_examples, check_longest, check_room
 from citer.models.router import Router
-from citer.pairs.budget import dearest, in_range, total
+from citer.pairs.budget import Workload, dearest, in_range, in_words, total
 from citer.pairs.exact import COLUMNS, best, priced, read_by_slm, seconds, table
-from citer.pairs.forecast import Workload, in_words
 from citer.pairs.hints import reason_to_stop, warnings
 from citer.pairs.probe import (
     Asked,

@@ -24,7 +24,7 @@ from citer.evaluation.study import Study
 from citer.models.bundle import check_identity, read_bundle
 from citer.models.device import announce
 from citer.models.room import with_room
-from citer.pairs.floor import shortfalls
+from citer.pairs.hints import shortfalls
 from citer.progress import say
 from citer.stages import paths
 from citer.stages.asked import Asked

@@ -22,7 +22,7 @@ from citer.evaluation.points import outcome_table, point_rows
 from citer.evaluation.sweep import Line, Method, request, sweep
 from citer.executors.base import InLine
 from citer.models.pair import Pair
-from citer.pairs.floor import shortfalls
+from citer.pairs.hints import shortfalls
 from citer.rule import LLM, SLM
 from citer.stages import paths, prepare
 from citer.storage.code import STAGES, imported

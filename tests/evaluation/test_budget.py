@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from citer.config.params import SHIPPED, load_params
-from citer.pairs.budget import changed, dearest, plan, total
-from citer.pairs.forecast import Pace, Workload
+from citer.pairs.budget import Pace, Workload, changed, dearest, plan, total
 
 SLOW = Workload(
     questions={"sft": 3000, "preference": 600, "validation": 600, "test": 1000},

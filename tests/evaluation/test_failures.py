@@ -10,7 +10,7 @@ from citer.evaluation.place import counted
 from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Result, Run
-from citer.pairs.floor import shortfalls
+from citer.pairs.hints import shortfalls
 from citer.report.standings import metrics, standings, summary
 from tests.reported import NOTHING_CERTIFIED
 

@@ -2,8 +2,17 @@ import pytest
 
 from citer.config.params import SHIPPED, Params, load_params
 from citer.evaluation.scorers import SCORERS
-from citer.pairs.budget import changed
-from citer.pairs.forecast import AUDITED, LEARNING, SHARED, TESTED, Pace, Workload, about, in_words
+from citer.pairs.budget import (
+    AUDITED,
+    LEARNING,
+    SHARED,
+    TESTED,
+    Pace,
+    Workload,
+    about,
+    changed,
+    in_words,
+)
 
 QUESTIONS = {"sft": 50, "preference": 60, "validation": 30, "test": 30}
 FAST = Pace(0.0, 0.0)

@@ -10,8 +10,7 @@ from citer.errors import InputError
 from citer.evaluation.cost import Trace
 from citer.evaluation.measure import ACCURACY
 from citer.evaluation.result import Result
-from citer.pairs.floor import Shortfall, floor, shortfalls
-from citer.pairs.hints import reason_to_stop, warnings
+from citer.pairs.hints import Shortfall, floor, reason_to_stop, shortfalls, warnings
 from citer.pairs.probe import Reply, shown
 from citer.stages import rivals
 from tests.tiny import MATH, MC
