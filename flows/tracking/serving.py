@@ -5,13 +5,14 @@ questions, or rows in the formats of the data files, as a list or a frame.
 `params={"rule": "risk 0.8", "max_new_tokens": 64}` replaces the router's own rule and the longest
 answer for one call. `load_model`'s `model_config` can override what `load_context` reads of it.
 
-MLflow also runs this file to log a model. `citer`, which imports torch, is therefore only imported
-when a model is loaded.
+MLflow also runs this file to log a model. What imports torch is therefore only imported when a
+model is loaded.
 """
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlflow
 import numpy as np
@@ -19,11 +20,13 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from citer.data.problems import Problem
-    from citer.rule import Rule
+from citer.config.params import PairParams, SamplingParams
+from citer.data.importing import parse_question
+from citer.data.problems import Problem
+from citer.data.tasks import find_task
+from citer.errors import InputError
+from citer.rule import Rule
+from citer.storage.tables import read_json
 
 
 class RoutedModel(PythonModel):
@@ -31,10 +34,8 @@ class RoutedModel(PythonModel):
 
     def load_context(self, context: PythonModelContext) -> None:
         """Load the pair. Raises InputError if the router was made for other models."""
-        from citer.config.params import PairParams, SamplingParams
         from citer.models.sampling import Sampler
         from citer.serving.deployment import deploy, served_pair, stored_rule
-        from citer.storage.tables import read_json
 
         bundle, config = Path(context.artifacts["bundle"]), context.model_config
         card = read_json(bundle / "router.json")
@@ -79,10 +80,8 @@ class RoutedModel(PythonModel):
             reason = f"{type(error).__name__}, see the server's log"
             raise MlflowException(f"the call failed, no question was answered: {reason}") from error
 
-    def _checked(self, params: dict) -> "tuple[Rule | None, int | None]":
+    def _checked(self, params: dict) -> tuple[Rule | None, int | None]:
         """Return the rule and the longest answer of a call. Raises MlflowException."""
-        from citer.rule import Rule
-
         text, limit = params.get("rule"), params.get("max_new_tokens")
         try:
             rule = None if text is None else Rule.parse(text)
@@ -95,7 +94,7 @@ class RoutedModel(PythonModel):
             )
         return rule, limit
 
-    def _answers(self, rows: list[Any], rule: "Rule | None", limit: int | None) -> pd.DataFrame:
+    def _answers(self, rows: list[Any], rule: Rule | None, limit: int | None) -> pd.DataFrame:
         from citer.serving.deployment import REPLY_FIELDS
 
         parsed = [self._problem(row, limit) for row in rows]
@@ -110,10 +109,8 @@ class RoutedModel(PythonModel):
         frame = pd.DataFrame(answers, columns=[*REPLY_FIELDS, "error"], dtype=object)
         return frame.where(frame.notna(), None)
 
-    def _problem(self, row: Any, limit: int | None) -> "Problem | str":
+    def _problem(self, row: Any, limit: int | None) -> Problem | str:
         """Return the row's problem, or the reason why it is refused."""
-        from citer.errors import InputError
-
         try:
             problem = _parse(row, self.deployment.tasks)
             self.deployment.check(problem, limit)
@@ -128,11 +125,8 @@ def _rows(model_input: Any) -> list[Any]:
     return np.atleast_1d(np.asarray(model_input, object)).tolist()
 
 
-def _parse(row: Any, tasks: "Sequence[str]") -> "Problem":
+def _parse(row: Any, tasks: Sequence[str]) -> Problem:
     """Parse a row. Text alone is a question of the router's first task, without options."""
-    from citer.data.importing import parse_question
-    from citer.data.tasks import find_task
-
     if isinstance(row, str) and (fields := find_task(tasks[0]).fields):
         row = {fields[0]: row}
     if isinstance(row, dict):
