@@ -14,10 +14,9 @@ from citer.errors import InputError
 from citer.evaluation.difference import difference
 from citer.progress import say
 from flows.tracking.answers import Candidate, routed
-from flows.tracking.database import reported
 from flows.tracking.describe import facts, verdict
 from flows.tracking.registry import aliased, run_of
-from flows.tracking.store import CHALLENGER, CHAMPION, open_store
+from flows.tracking.store import CHALLENGER, CHAMPION, open_store, reported
 from flows.tracking.uses import report, routers
 
 

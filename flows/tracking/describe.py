@@ -17,8 +17,8 @@ from citer.evaluation.scorers import SCORERS
 from citer.rule import Rule
 from citer.stages.paths import PAGE
 from flows.tracking.answers import routed, threshold
-from flows.tracking.database import without_password
 from flows.tracking.iteration import headlines, section
+from flows.tracking.store import without_password
 from flows.tracking.uses import report
 
 # Without it MLflow 3 opens its pages for GenAI, whatever the experiment's tags say.

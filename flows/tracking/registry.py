@@ -25,7 +25,6 @@ from flows.dvc_commands import push
 from flows.tracking import describe
 from flows.tracking.answers import Candidate, judge
 from flows.tracking.contents import children, track, track_early
-from flows.tracking.database import reported
 from flows.tracking.iteration import Iteration
 from flows.tracking.model import fetch_slm
 from flows.tracking.store import (
@@ -36,6 +35,7 @@ from flows.tracking.store import (
     home,
     make_store,
     open_store,
+    reported,
 )
 from flows.tracking.uses import count_use
 

@@ -20,8 +20,7 @@ from citer.config.params import load_params
 from citer.errors import InputError
 from citer.storage.tables import write_text
 from flows.dvc_commands import LOCK, PARAMS
-from flows.tracking.database import reported
-from flows.tracking.store import Store, home, make_store
+from flows.tracking.store import Store, home, make_store, reported
 
 NO_GIT = "no repository"
 ATTEMPT = "attempt"  # a tag, and the file with its value

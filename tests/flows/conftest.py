@@ -12,7 +12,7 @@ from prefect.settings import PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW, temporary
 from prefect.testing.utilities import prefect_test_harness
 from ruamel.yaml import YAML
 
-from flows.tracking.database import make_tables
+from flows.tracking.store import make_tables
 from tests.flows.project import commit, finetune, make_clone
 
 Pipeline = Callable[[dict[str, Any]], None]

@@ -11,7 +11,7 @@ from mlflow.entities import LoggedModelStatus
 from citer.errors import InputError
 from citer.storage.tables import write_json
 from citer.vllm import registry
-from flows.tracking.database import make_tables
+from flows.tracking.store import make_tables
 
 
 @pytest.fixture(scope="module")

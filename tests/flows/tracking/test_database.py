@@ -12,8 +12,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from citer.errors import InputError
-from flows.tracking.database import MIGRATIONS
-from flows.tracking.store import make_store, open_store
+from flows.tracking.store import MIGRATIONS, make_store, open_store
 
 DATABASE = Path("mlruns/mlflow.db")
 REVISIONS = [script.revision for script in ScriptDirectory(MIGRATIONS).walk_revisions()]

@@ -9,9 +9,9 @@ import pytest
 
 from citer.errors import InputError
 from flows.tracking.compare import compare
-from flows.tracking.database import make_tables
 from flows.tracking.registry import promote, resolved
 from flows.tracking.restore import restore
+from flows.tracking.store import make_tables
 from tests.flows.project import register, retrain
 from tests.flows.tracking.registered import CHAMPION, fetch
 

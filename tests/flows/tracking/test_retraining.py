@@ -11,7 +11,6 @@ from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 from citer.errors import InputError
 from flows.tracking import contents, retraining
 from flows.tracking.contents import children
-from flows.tracking.database import StoreError
 from flows.tracking.retraining import (
     KILLED,
     NOTE,
@@ -22,7 +21,7 @@ from flows.tracking.retraining import (
     run_name,
     run_tags,
 )
-from flows.tracking.store import make_store, open_store
+from flows.tracking.store import StoreError, make_store, open_store
 from tests.flows.project import register, retrain
 from tests.flows.tracking.registered import holder, versions
 from tests.flows.tracking.test_contents import tracked

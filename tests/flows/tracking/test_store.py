@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from citer.errors import InputError
-from flows.tracking import database
+from flows.tracking import store as own
 from flows.tracking.compare import compare
-from flows.tracking.database import StoreError
 from flows.tracking.registry import promote
 from flows.tracking.restore import restore
-from flows.tracking.store import open_store
+from flows.tracking.store import StoreError, open_store
 from tests.flows.project import register, retrain
 
 DATABASE = Path("mlruns/mlflow.db")
@@ -62,7 +61,7 @@ def test_a_locked_database_is_reported_in_one_line() -> None:
 def test_a_server_that_does_not_answer_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(database, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(own, "ANSWER_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@127.0.0.1:{port}")
@@ -91,5 +90,5 @@ def test_the_flow_does_not_retry_an_invalid_uri(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("project")
 def test_a_folder_is_refused_as_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "mlruns")
-    with pytest.raises(InputError, match=re.escape(f"MLflow at mlruns: {database.EXPECTED}")):
+    with pytest.raises(InputError, match=re.escape(f"MLflow at mlruns: {own.EXPECTED}")):
         open_store("citer")
