@@ -32,9 +32,7 @@ RuleOption = Annotated[
 
 Folder = Annotated[
     Path | None,
-    typer.Option(
-        exists=True, help="Model folder. With --slm and --llm, no params.yaml is read or needed."
-    ),
+    typer.Option(exists=True, help="Model folder. --slm and --llm together need no params.yaml."),
 ]
 
 
@@ -53,10 +51,7 @@ def generate(
     ],
     output: Annotated[
         Path,
-        typer.Option(
-            help="Answers, one JSON line each. Repeat a killed call, and it resumes after its "
-            "last answer."
-        ),
+        typer.Option(help="Answers, one JSON line each. A repeated call goes on after the last."),
     ],
     router: RouterOption = None,
     rule: RuleOption = None,

@@ -56,10 +56,7 @@ def _print_version(wanted: bool) -> None:
 
 def _options(
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
-        ),
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version)
     ] = False,
 ) -> None:
     pass

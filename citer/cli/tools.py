@@ -11,20 +11,20 @@ from citer.config.params import load_params
 
 # of benchmarks/bench.py, which imports torch
 ROWS = "alone, graphs"
+PAIRS = "embedded, cpu-fp32, cpu-bf16 or gpu"
+REPORT = Path("benchmarks/results/bench.json")
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "float64"])
 
 
 def profile(
     slm: Annotated[Path | None, typer.Option(help="Model folder. Default: pair.slm.")] = None,
     llm: Annotated[Path | None, typer.Option(help="Model folder. Default: pair.llm.")] = None,
-    dtype: Annotated[
-        Dtype | None, typer.Option(help="Precision in which models run. Default: pair.dtype.")
-    ] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Precision. Default: pair.dtype.")] = None,
     devices: Annotated[int, typer.Option(min=1, max=1024, help="Number of devices.")] = 1,
     memory: Annotated[float, typer.Option(min=0.1, max=1e6, help="GiB of each device.")] = 80,
     slots: Annotated[int, typer.Option(min=1, max=2**14, help="Sequences at once.")] = 32,
     positions: Annotated[
-        int, typer.Option(min=2, max=2**24, help="Tokens of a sequence, prompt and answer.")
+        int, typer.Option(min=2, max=2**24, help="Prompt and answer tokens.")
     ] = 512,
 ) -> None:
     """Show what a pair needs and whether routing can pay, without its weights.
@@ -65,16 +65,10 @@ def bench(
     ] = None,
     pair: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="embedded, cpu-fp32, cpu-bf16 or gpu. May be repeated. "
-            "Default: each row's own pairs.",
-        ),
+        typer.Option(metavar="NAME", help=f"{PAIRS}; may be repeated. Default: each row's own."),
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of torch's threads.")] = None,
-    out: Annotated[Path, typer.Option(help="File for the report, JSON.")] = Path(
-        "benchmarks/results/bench.json"
-    ),
+    out: Annotated[Path, typer.Option(help="File for the report, JSON.")] = REPORT,
 ) -> None:
     """Compare speed with what the hardware allows (benchmarks/README.md).
 

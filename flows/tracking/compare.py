@@ -15,8 +15,8 @@ from citer.evaluation.difference import difference
 from citer.progress import say
 from flows.tracking.answers import Candidate, routed
 from flows.tracking.describe import facts, verdict
-from flows.tracking.registry import aliased, run_of
-from flows.tracking.store import CHALLENGER, CHAMPION, open_store, reported
+from flows.tracking.registry import CHALLENGER, CHAMPION, aliased, run_of
+from flows.tracking.store import open_store, reported
 from flows.tracking.uses import report, routers
 
 

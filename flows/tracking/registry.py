@@ -27,18 +27,10 @@ from flows.tracking.answers import Candidate, judge
 from flows.tracking.contents import children, track, track_early
 from flows.tracking.iteration import Iteration
 from flows.tracking.model import fetch_slm
-from flows.tracking.store import (
-    CHALLENGER,
-    CHAMPION,
-    Store,
-    exclusively,
-    home,
-    make_store,
-    open_store,
-    reported,
-)
+from flows.tracking.store import Store, exclusively, home, make_store, open_store, reported
 from flows.tracking.uses import count_use
 
+CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
 PROMOTED, KEPT_BACK = "promoted", "kept back"
 PROMOTE_ANOTHER = "promote another version with `citer promote`"
 DESCRIPTION = (

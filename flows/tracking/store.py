@@ -31,7 +31,6 @@ from citer.storage.tables import replacing
 
 RETRAININGS = Path(".retrain")  # the worktrees of retrainings
 DATABASE = "mlflow.db"
-CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
 ANSWER_SECONDS = 10
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 EXPECTED = "expected a server's http://HOST:PORT, or a database such as sqlite:////PATH/mlflow.db"
