@@ -12,9 +12,7 @@ from citer.cli.extra import need
 from citer.config.params import Params, load_params
 from citer.errors import InputError
 
-Iteration = Annotated[
-    str, typer.Argument(metavar="K", help="Number of an iteration in params.yaml.")
-]
+Iteration = Annotated[str, typer.Argument(metavar="K", help="An iteration in params.yaml.")]
 Minutes = Annotated[
     float | None,
     typer.Option(min=1, help="Fit the run into so many minutes by the pace that `probe` measures."),

@@ -23,9 +23,7 @@ def profile(
     devices: Annotated[int, typer.Option(min=1, max=1024, help="Number of devices.")] = 1,
     memory: Annotated[float, typer.Option(min=0.1, max=1e6, help="GiB of each device.")] = 80,
     slots: Annotated[int, typer.Option(min=1, max=2**14, help="Sequences at once.")] = 32,
-    positions: Annotated[
-        int, typer.Option(min=2, max=2**24, help="Prompt and answer tokens.")
-    ] = 512,
+    positions: Annotated[int, typer.Option(min=2, max=2**24, help="Tokens of a sequence.")] = 512,
 ) -> None:
     """Show what a pair needs and whether routing can pay, without its weights.
 

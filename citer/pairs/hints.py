@@ -103,15 +103,11 @@ def warnings(
         yield from (f"{task_label(task)}: {hint}" for hint in hints(replies, prompt))
         if task in short and not short[task].is_certain:
             yield short[task].doubt
-        slm_right, llm_right = (
-            sum(reply.correct is True for reply in each) for each in (weak[task], replies)
-        )
+        slm_right = sum(reply.correct is True for reply in weak[task])
+        llm_right = sum(reply.correct is True for reply in replies)
         if 0 < llm_right <= slm_right:
-            asked = len(graded(replies))
-            yield (
-                f"{task_label(task)}: the SLM alone is right on {slm_right} of {asked} "
-                f"questions, the LLM on {llm_right}: routing cannot pay"
-            )
+            right = f"{slm_right} of {len(graded(replies))} questions, the LLM on {llm_right}"
+            yield f"{task_label(task)}: the SLM alone is right on {right}: routing cannot pay"
 
 
 def hints(replies: Sequence[Reply], prompt: PromptKind) -> list[str]:

@@ -109,16 +109,17 @@ def risk_bound(deployed: Mapping[str, Any], delta: float) -> float:
 
 def threshold(run_id: str) -> dict[str, Any]:
     """Read the deployed rule with its certificate."""
-    return _report(run_id, "threshold")
+    return mlflow.artifacts.load_dict(f"runs:/{run_id}/report/threshold.json")
 
 
 def deployed(run_id: str) -> Method:
     """Return the method that is deployed: without a certified rule, the LLM alone."""
-    chosen = threshold(run_id)
-    rule = Rule(**chosen["rule"])
+    own = threshold(run_id)
+    rule = Rule(**own["rule"])
     if not rule.asks_slm:
         return ALONE
-    return Method("report", deployed_method(_report(run_id, "chosen"), chosen), rule)
+    chosen = mlflow.artifacts.load_dict(f"runs:/{run_id}/report/chosen.json")
+    return Method("report", deployed_method(chosen, own), rule)
 
 
 def deployed_method(chosen: Mapping[str, Any], deployed: Any) -> str:
@@ -157,10 +158,6 @@ def questions(run_id: str, split: str) -> set[str]:
     with _artifact(run_id, "rivals/outcomes.parquet") as file:
         table = read_table(file, OUTCOME, ["split", "problem_id"])
     return set(table.filter(pc.field("split") == split)["problem_id"].to_pylist())
-
-
-def _report(run_id: str, name: str) -> dict[str, Any]:
-    return mlflow.artifacts.load_dict(f"runs:/{run_id}/report/{name}.json")
 
 
 @contextmanager

@@ -89,9 +89,8 @@ class RoutedModel(PythonModel):
         except ValueError as error:
             raise MlflowException.invalid_parameter_value(f"rule: {error}") from None
         if limit is not None and limit < 1:
-            raise MlflowException.invalid_parameter_value(
-                f"max_new_tokens: {limit}: expected 1 or more"
-            )
+            said = f"max_new_tokens: {limit}: expected 1 or more"
+            raise MlflowException.invalid_parameter_value(said)
         return rule, limit
 
     def _answers(self, rows: list[Any], rule: Rule | None, limit: int | None) -> pd.DataFrame:
