@@ -149,17 +149,14 @@ def _remove(tree: Path) -> None:
 def check() -> None:
     """Raise InputError if a worktree would lack changes of the checkout, or the pair."""
     if changed := changes():
-        raise InputError(
-            f"{', '.join(changed)}: changed but not committed; a retraining in a worktree reads"
-            " committed files, so commit them"
-        )
+        needed = "a retraining in a worktree reads committed files, so commit them"
+        raise InputError(f"{', '.join(changed)}: changed but not committed; {needed}")
     check_unchanged()
     for name, folder in _pair().items():
         if not Path(normpath(folder.absolute())).is_relative_to(Path.cwd()):
-            raise InputError(
-                f"{PARAMS}: pair.{name}: {folder} leads out of the project, and elsewhere from a"
-                " worktree; give an absolute path, or one in the project"
-            )
+            away = "leads out of the project, and elsewhere from a worktree"
+            expected = "give an absolute path, or one in the project"
+            raise InputError(f"{PARAMS}: pair.{name}: {folder} {away}; {expected}")
 
 
 def changes(folder: Path = Path()) -> list[str]:

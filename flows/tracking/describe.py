@@ -105,10 +105,8 @@ def sentence(last: ModelVersion, champion: ModelVersion | None, *, known: bool) 
     decision = verdict(last.tags)
     now = f"the champion is version {champion.version}" if champion else "there is no champion"
     if known:
-        return (
-            f"nothing new: {last.name} version {last.version}, registered earlier, is the same "
-            f"router; the gate's decision then: {decision}; now {now}"
-        )
+        same = f"{last.name} version {last.version}, registered earlier, is the same router"
+        return f"nothing new: {same}; the gate's decision then: {decision}; now {now}"
     return f"{last.name} version {last.version} {decision}; {now}"
 
 

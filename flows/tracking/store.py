@@ -131,10 +131,9 @@ def _opened(uri: str, experiment: str) -> tuple[MlflowClient, Experiment | None]
     if known and uri == _embedded():  # MLflow stores absolute paths of its artifacts
         was = Path(local_file_uri_to_path(known.artifact_location)).parents[1]
         if not (was / "mlruns").exists():
-            raise InputError(
-                f"{home()}: the project's folder was {was}, and MLflow still looks for its files"
-                f" there; move it back, or: ln -s {home().absolute().parent} {was}"
-            )
+            problem = f"the project's folder was {was}, and MLflow still looks for its files there"
+            remedy = f"move it back, or: ln -s {home().absolute().parent} {was}"
+            raise InputError(f"{home()}: {problem}; {remedy}")
     return client, known
 
 
@@ -230,8 +229,7 @@ def _request_health(uri: str) -> None:
     """Request the health page with the certificates of MLflow's client. Accept any status."""
     creds = get_default_host_creds(uri)
     page = f"{uri.rstrip('/')}/health"
-    cert = creds.client_cert_path
-    requests.get(page, timeout=ANSWER_SECONDS, verify=creds.verify, cert=cert)
+    requests.get(page, timeout=ANSWER_SECONDS, verify=creds.verify, cert=creds.client_cert_path)
 
 
 def make_tables(database: Path) -> None:
@@ -249,14 +247,11 @@ def make_tables(database: Path) -> None:
 def _check_schema(uri: str, found: str | None) -> None:
     """Raise InputError if a schema is another MLflow's."""
     newest, *older = [each.revision for each in ScriptDirectory(MIGRATIONS).walk_revisions()]
+    schema, ours = f"{named(uri)}: schema {found}", mlflow.__version__
     if found in older:
-        raise InputError(
-            f"{named(uri)}: schema {found} of an older MLflow; expected that of "
-            f"{mlflow.__version__}: stop its users, back it up, then run `mlflow db upgrade "
-            f"{without_password(uri)}`"
-        )
+        upgrade = f"`mlflow db upgrade {without_password(uri)}`"
+        expected = f"expected that of {ours}: stop its users, back it up, then run {upgrade}"
+        raise InputError(f"{schema} of an older MLflow; {expected}")
     if found not in (None, newest):
-        raise InputError(
-            f"{named(uri)}: schema {found} is unknown to MLflow "
-            f"{mlflow.__version__}; expected an older one: install the MLflow that wrote it"
-        )
+        remedy = "expected an older one: install the MLflow that wrote it"
+        raise InputError(f"{schema} is unknown to MLflow {ours}; {remedy}")

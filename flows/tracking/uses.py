@@ -56,10 +56,8 @@ def spent(split: str, questions: str, used: int, delta: float) -> str:
     times = "once" if used == 1 else f"{used} times"
     what, left = DECISIONS[split], 1 - used * delta
     together = f"at confidence {left:.3g}" if left > 0 else "at no confidence any more"
-    return (
-        f"{split.capitalize()} questions {questions[:SHOWN]}: used {times}; "
-        f"all {what} from them hold together {together}."
-    )
+    asked = f"{split.capitalize()} questions {questions[:SHOWN]}"
+    return f"{asked}: used {times}; all {what} from them hold together {together}."
 
 
 def report(known: Sequence[Run], shown: Iterable[Run]) -> Iterator[str]:
