@@ -26,7 +26,8 @@ from citer.stages import paths
 
 if TYPE_CHECKING:
     from citer.serving.log import Traffic
-    from citer.serving.server.releases import Alarmed
+    from citer.serving.promise import Standing, Step
+    from citer.serving.shadow import Told
 
 
 def serve(
@@ -91,7 +92,7 @@ def serve(
         _named(router, params, parsed) as (named, own),
     ):
         newest = partial(latest, named)
-        serve(limits, params, own, newest, fetched, listener, traffic, _alarmed(named))
+        serve(limits, params, own, newest, fetched, listener, traffic, _told(named))
 
 
 @contextmanager
@@ -115,15 +116,15 @@ def _traffic(log: Path | None, redact: str | None) -> "AbstractContextManager[Tr
     return closing(Traffic(log, load_hook(redact))) if log else nullcontext()
 
 
-def _alarmed(router: str) -> "Alarmed":
-    """Return what tells Prefect that the agreement is low, if PREFECT_API_URL names a server."""
-    if router.startswith("models:/"):
-        from flows.notify.events import agreement_low
-        from flows.server import has_server
+def _told(router: str) -> "Told":
+    """Return what tells others that the rule in force of a registered router has changed."""
 
-        if has_server():
-            return agreement_low
-    return lambda version, found: None
+    def tell(version: str, standing: "Standing", step: "Step") -> None:
+        from flows.notify.events import promise_changed
+
+        promise_changed(version, standing, step)
+
+    return tell if router.startswith("models:/") else lambda *_: None
 
 
 def latest(router: str) -> str:

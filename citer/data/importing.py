@@ -120,7 +120,8 @@ def parse_row(
         own = _with_question(row, [task])
         own = format.rewrite(own, requires) if format else own
         if not answered and fields:
-            own = {field: own.get(field) for field in fields}
+            kept = fields if requires == "question" else (*fields, "answer")
+            own = {field: own.get(field) for field in kept}
         problem = find_task(task).problem(own, requires, source)
         if answered and None not in (problem.reference, problem.answer):
             _check_reference(problem)
@@ -135,13 +136,15 @@ def parse_row(
     return replace(problem, problem_id=key, messages=earlier)
 
 
-def parse_question(row: Any, tasks: Sequence[str]) -> Problem:
-    """Turn a raw row of one of `tasks`, in any of their formats, into a problem without an answer.
+def parse_question(row: Any, tasks: Sequence[str], answer: str | None = None) -> Problem:
+    """Turn a raw row of one of `tasks`, in any of their formats, into a problem to answer.
 
-    Raises RowError.
+    It has the right `answer`, as the task's own rows give it, if it is given. Raises RowError.
     """
     task, format = recognised(row, tasks)
-    return parse_row(row, task, "question", format=format, answered=False)
+    if answer is None:
+        return parse_row(row, task, "question", format=format, answered=False)
+    return parse_row(row | {"answer": answer}, task, "answer", format=format, answered=False)
 
 
 def _check_reference(problem: Problem) -> None:

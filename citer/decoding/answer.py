@@ -27,7 +27,8 @@ class Request:
     an answer. Requests with equal `trunk_ids` share one forward over it; each uses the tokens
     before the first one in which it differs. Without `sampling`, the answer is greedy. `stop` has
     texts that end this answer, besides the pair's own. Without `max_new_tokens`, the engine's
-    number of tokens ends it.
+    number of tokens ends it. A `patient` request shares the forwards of others, and has its own
+    only while there are no others.
     """
 
     key: str
@@ -37,6 +38,7 @@ class Request:
     sampling: Sampling | None = None
     stop: tuple[str, ...] = ()
     max_new_tokens: int | None = None
+    patient: bool = False
 
     @property
     def trunk(self) -> Trunk | None:

@@ -195,7 +195,7 @@ class Engine:
             sequence.slot = self._free.pop()
             events += self._go_on(sequence)
         drafting, visiting = self._waiting[Need.SLM], self._waiting[Need.LLM]
-        runs_llm = llm_runs(len(visiting), len(drafting), self.delayed)
+        runs_llm = llm_runs(*_deciding(visiting, drafting), delayed=self.delayed)
         sequences = visiting if runs_llm else drafting
         sequences.sort(key=lambda each: each.slot)  # rows of neighbouring slots need no copy
         if runs_llm:
@@ -246,6 +246,12 @@ class Engine:
         queries = [sequence.query() for sequence in sequences]
         for sequence, verdicts in zip(sequences, self._verifier.verdicts(queries), strict=True):
             sequence.take_verdicts(verdicts)
+
+
+def _deciding(visiting: list[Sequence], drafting: list[Sequence]) -> tuple[int, int]:
+    """Count the sequences of both; the patient ones only if there are no others."""
+    first, second = (sum(not s.request.patient for s in both) for both in (visiting, drafting))
+    return (first, second) if first or second else (len(visiting), len(drafting))
 
 
 def _row(sequence: Sequence) -> Row:

@@ -5,9 +5,13 @@
 
 import json
 import logging
+import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from random import Random
 
 from citer.config.params import ServeParams
@@ -21,6 +25,8 @@ from citer.serving.promise import Promise, Standing, Step
 
 LOG = logging.getLogger(__name__)
 Told = Callable[[str, Standing, Step], object]  # with the version, where it stands, and its step
+Verdict = tuple[bool, float] | None  # as `judged` returns it
+SECONDS = 60.0  # for a verdict
 
 
 @dataclass
@@ -28,7 +34,7 @@ class Keeper:
     """Keeps the promise of one version. Its evidence may come from other servers, too.
 
     `told` is called once for each step, by one of the servers. `dropped` counts the shadowed
-    requests without evidence: the LLM failed, or too many waited.
+    requests without evidence: the LLM failed, or too many waited. `judge` is `judged`, or calls it.
     """
 
     version: str
@@ -37,6 +43,7 @@ class Keeper:
     settings: ServeParams
     seed: int
     told: Told = lambda *_: None
+    judge: Callable[..., Verdict] = lambda *asked: judged(*asked)
     clock: Callable[[], float] = time.monotonic  # no clock that somebody can set back
     dropped: int = 0
     standing: Standing = field(init=False)
@@ -44,7 +51,7 @@ class Keeper:
     def __post_init__(self) -> None:
         # A restarted server must not choose the same places among its requests again.
         self._random = Random(f"{self.seed} {self.evidence.start()}")
-        self._last = self.clock()
+        self._last, self._said = self.clock(), False  # whether it was said that it lapsed
         self.evidence.declare(self.version, json.dumps(self.recorded))
         self.standing = Standing(self.promise, self.settings.false_alarms)
         self.refresh()
@@ -81,22 +88,34 @@ class Keeper:
         looser = self.standing.looser
         return (() if is_own(self.rule) else (LLM,)) + ((looser,) if looser else ())
 
-    def take(self, problem: Problem, texts: Mapping[Rule, str]) -> None:
+    def take(self, problem: Problem, texts: Mapping[Rule, str | None]) -> list[bool | None]:
         """Store what a shadowed request shows, and step back if the evidence asks for it.
 
-        `texts` has its answers: by the rule that served it, and by those of `draw`. Raises
-        InputError if the evidence cannot be written.
+        `texts` has its answers: by the rule that served it, and by those of `draw`; None for one
+        that was cut off. Returns whether each routed one was lost, None if it does not count. One
+        thread calls this and `refresh`. Raises InputError if the evidence cannot be written.
         """
         llm = next(text for rule, text in texts.items() if is_own(rule))
+        verdicts = list[bool | None]()
         for rule, text in texts.items():
-            if not is_own(rule) and (found := judged(self.promise, problem, text, llm)):
-                self.evidence.add(self.version, str(rule), *found)
+            if not is_own(rule):
+                found = self.judge(self.promise, problem, text, llm)
+                verdicts.append(found and found[0])
+                if found:
+                    self.evidence.add(self.version, str(rule), *found)
         self._last = self.clock()
         self.refresh()
+        return verdicts
 
     def refresh(self) -> None:
         """Take in what is new in the evidence, also of other servers."""
-        for step in self.standing.take(self.evidence.after(self.version, self.standing.seen)):
+        if entries := self.evidence.after(self.version, self.standing.seen):
+            self._last = self.clock()
+        if self.lapsed and not self._said:
+            hours = self.settings.shadow_deadline
+            LOG.warning("%s: no promise: no shadow answer for %g hours", self.version, hours)
+        self._said = self.lapsed
+        for step in self.standing.take(entries):
             said = f"{self.version}: `{step.before}` → `{step.rule}`: {step.why}"
             LOG.warning("%s", said)
             if self.evidence.claim(step.number):
@@ -108,16 +127,56 @@ def is_own(rule: Rule) -> bool:
     return rule.exact or not rule.asks_slm
 
 
-def judged(promise: Promise, problem: Problem, text: str, llm: str) -> tuple[bool, float] | None:
+def judged(promise: Promise, problem: Problem, text: str | None, llm: str | None) -> Verdict:
     """Return whether a routed answer is lost against the LLM's, and the limit of that risk.
 
-    Returns None if the promise does not count the request: the LLM's answer is wrong. If the code
-    of a user's task fails, the answer is lost.
+    Returns None if the promise does not count the request: the LLM's answer is wrong. One that was
+    cut off, None, is always wrong. If the code of a user's task fails, the answer is lost.
     """
-    if limit := promise.graded if problem.answer is not None else None:
-        return (not grade(problem, text), limit) if grade(problem, llm) else None
+    graded = promise.graded if problem.answer is not None else None
+    if llm is None or (graded and not grade(problem, llm)):
+        return None
+    limit = graded or promise.same
+    if text is None:
+        return True, limit
+    if graded:
+        return not grade(problem, text), limit
     try:
-        same = find_task(problem.task).same(problem, llm, text)
+        return not find_task(problem.task).same(problem, llm, text), limit
     except GraderError:
-        same = False
-    return not same, promise.same
+        return True, limit
+
+
+class Judge:
+    """Calls `judged` in a process of its own, which is ended if it takes too long.
+
+    Clients choose what is compared. No thread could be stopped that computes 9^9^9, and it would
+    stop all others. Such a request does not count.
+    """
+
+    _process: multiprocessing.process.BaseProcess | None = None
+    _pipe: Connection
+
+    def __call__(self, *asked: object) -> Verdict:
+        if not self._process:
+            context = multiprocessing.get_context("spawn")
+            self._pipe, theirs = context.Pipe()
+            self._process = context.Process(target=_judge, args=(theirs,), daemon=True)
+            self._process.start()
+            theirs.close()
+        with suppress(EOFError, OSError):
+            self._pipe.send(asked)
+            if self._pipe.poll(SECONDS):
+                verdict: Verdict = self._pipe.recv()
+                return verdict
+        LOG.warning("a shadow answer is not counted: no verdict within %g s", SECONDS)
+        self._process.kill()
+        self._process = None
+        return None
+
+
+def _judge(pipe: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends this process
+    with suppress(EOFError):
+        while True:
+            pipe.send(judged(*pipe.recv()))

@@ -90,22 +90,24 @@ def _operations(service: Service, page: Response) -> APIRouter:
 
     @routes.get("/metrics")
     async def metrics() -> Response:
+        service.show_rule()
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return routes
 
 
 def _model(service: Service) -> dict[str, Any]:
-    version, deployment, _ = service.release
+    release = service.release
     return {
         "id": service.settings.name,
         "object": "model",
         "created": 0,
         "owned_by": "citer",
-        "version": version,
-        "rule": str(deployment.rule),
-        "tasks": deployment.tasks,
-        "max_model_len": deployment.pair.context,
+        "version": release.version,
+        "rule": str(release.rule),
+        "promise": release.promise,
+        "tasks": release.deployment.tasks,
+        "max_model_len": release.deployment.pair.context,
     }
 
 

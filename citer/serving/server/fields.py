@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from citer.config.params import SamplingParams
 from citer.data.importing import parse_question
 from citer.data.problems import Problem
+from citer.data.tasks.rows import RowError
 from citer.errors import InputError, shown
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
@@ -52,11 +53,13 @@ StopTexts = Annotated[list[StopText], Field(max_length=16), BeforeValidator(_lis
 class Routing(Section):
     """The field `citer`: a rule in place of the router's own, and the task of the question.
 
+    `answer` is the right answer, if the client knows it: a shadowed request is then judged by it.
     With `written`, a stream says who wrote each token.
     """
 
     rule: str | None = None
     task: str | None = None
+    answer: str | None = None
     written: bool = False
 
 
@@ -123,10 +126,17 @@ class Chat(Asked):
 
     def problem(self, tasks: Sequence[str]) -> Problem:
         """Return the question as the router was trained on it. Raises InputError."""
-        task, row = self.citer.task, {"messages": list(map(_plain, self.messages))}
+        task = self.citer.task
+        row: dict[str, Any] = {"messages": list(map(_plain, self.messages))}
         if task and task not in tasks:
             raise InputError(f"citer.task: {task!r}; expected {', '.join(map(repr, tasks))}")
-        return parse_question(row | ({"task": task} if task else {}), tasks)
+        row |= {"task": task} if task else {}
+        problem = parse_question(row, tasks)
+        try:
+            answer = self.citer.answer
+            return problem if answer is None else parse_question(row, tasks, answer)
+        except RowError as error:
+            raise RowError("citer.answer", error.found, error.expected) from None
 
 
 class Completion(Asked):

@@ -37,6 +37,15 @@ class Metrics:
         )
         self.left = Counter("citer_left", "Requests whose client left early", registry=registry)
         self._deployed = Info("citer_deployed", "The router that answers", registry=registry)
+        self.shadowed = Counter(
+            "citer_shadowed",
+            "Answers judged by shadow answers; dropped requests",
+            ["verdict"],
+            registry=registry,
+        )
+        self.shadow_bytes = Counter(
+            "citer_shadow_bytes", "Bytes that shadow answers move, each alone", registry=registry
+        )
 
     def watch_queue(self, waiting: Callable[[], int], running: Callable[[], int]) -> None:
         for name, value in (("waiting", waiting), ("running", running)):

@@ -1,51 +1,70 @@
 """Which router serves: where its versions come from, how one is loaded, and who sees its answers.
 
-The observers of a release are the log of traffic and the watch. `/metrics` shows both.
+The log of traffic observes the answers of a release; its keeper watches its promise.
 """
 
-import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Thread
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Gauge
-from pydantic import TypeAdapter, ValidationError
 
 from citer.config.params import Params
 from citer.errors import InputError
-from citer.models.bundle import identity, read_card
-from citer.models.sampling import Sampler
+from citer.models.bundle import identity
 from citer.progress import say
 from citer.rule import Rule
-from citer.sections import complaint
-from citer.serving.deployment import Deployment, Observer, Reply, deploy, served_pair, stored_rule
-from citer.serving.drift import CARD_KEY, Promised, Watch
+from citer.serving.deployment import Deployment, Observer, deploy, served_pair, stored_rule
+from citer.serving.evidence import Evidence
 from citer.serving.log import Traffic
+from citer.serving.promise import Promise, Standing, Step, stored_promise
+from citer.serving.shadow import Judge, Keeper, Told
 from citer.stages import paths
 
 Fetch = Callable[[str], AbstractContextManager[Path]]
-Alarmed = Callable[[str, dict[str, Any]], object]  # with the version and what its watch found
-WATCHED: dict[str, tuple[str, Callable[[Watch], float | None]]] = {
-    "citer_agreement": (
-        "Share of audited tokens of recent answers that are the LLM's choice",
-        lambda watch: watch.seen.agreement if watch.seen.answers else None,
+PROMISE: dict[str, tuple[str, Callable[[Keeper], float]]] = {
+    "e_detector": (
+        "Evidence that the promise is broken now; the rule steps back at serve.false_alarms",
+        lambda keeper: keeper.standing.detector.value,
     ),
-    "citer_agreement_limit": ("Control limit of citer_agreement", lambda watch: watch.limit),
-    "citer_agreement_alarm": ("1 if citer_agreement is low", lambda watch: watch.alarm),
+    "e_value": (
+        "Evidence that the promise was ever broken by the rule in force",
+        lambda keeper: keeper.standing.product.value,
+    ),
+    "step": ("Steps back from the registered rule", lambda keeper: keeper.standing.place),
+    "lapsed": ("1 if shadow answers are missing for too long", lambda keeper: keeper.lapsed),
 }
 LOGGED = ("logged", "left_out", "failed", "lost")
 
 
 class Release(NamedTuple):
-    """A version of the router, ready to answer. `observers` see its answers to chats."""
+    """A version of the router, ready to answer. `observers` see its answers to chats.
+
+    `keeper` keeps its promise, and is None without one.
+    """
 
     version: str
     deployment: Deployment
     observers: Sequence[Observer] = ()
+    keeper: Keeper | None = None
+
+    @property
+    def rule(self) -> Rule:
+        """The rule in force."""
+        return self.keeper.rule if self.keeper else self.deployment.rule
+
+    @property
+    def promise(self) -> str | None:
+        """Whether the promise is kept, for clients. None if it is not watched."""
+        if not self.keeper:
+            return None
+        step = self.keeper.standing.place
+        return "lapsed" if self.keeper.lapsed else f"revoked, step {step}" if step else "kept"
 
 
 @dataclass(frozen=True)
@@ -54,14 +73,14 @@ class Releases:
 
     `latest` returns the router that should serve now, `models:/NAME/VERSION` or a folder; any
     exception keeps the present one. `fetch` yields its folder, which is read inside the block only.
-    `observe` makes the observers of a release, of its version, its folder and its deployment.
+    `release` makes a release of its version, its folder and its deployment.
     """
 
     latest: Callable[[], str]
     fetch: Fetch
     params: Params
     rule: Rule | None = None
-    observe: Callable[[str, Path, Deployment], Sequence[Observer]] = lambda *_: ()
+    release: Callable[[str, Path, Deployment], Release] = lambda *made: Release(made[0], made[2])
 
     def newest(self, current: Release | None = None) -> Release:
         """Return the latest release: `current`, or one that shares its LLM. Raises InputError."""
@@ -70,8 +89,7 @@ class Releases:
         if current and current.version == version:
             return current
         with self.fetch(router) as bundle:
-            deployment = self._load(bundle, current)
-            return Release(version, deployment, self.observe(version, bundle, deployment))
+            return self.release(version, bundle, self._load(bundle, current))
 
     def _load(self, bundle: Path, current: Release | None) -> Deployment:
         pair, limits = self.params.pair, self.params.answer
@@ -89,80 +107,67 @@ class Releases:
 
 
 class Observers:
-    """Makes the observers of a release. Its answers are logged to `traffic`, if that is given.
+    """Makes the observers and the keeper of a release.
 
-    `alarmed` is called when their agreement falls below its limit. Only answers that are sampled as
-    by `sampler` are watched, since the agreement at registration is that of such answers.
+    Answers are logged to `traffic`, if that is given. Promises are watched with `evidence`, if that
+    is given. `told` is called for each step, after the rows so far are in tables.
     """
 
     def __init__(
         self,
         registry: CollectorRegistry,
-        sampler: Sampler,
+        params: Params,
         traffic: Traffic | None,
-        alarmed: Alarmed,
+        evidence: Evidence | None,
+        told: Told,
     ) -> None:
-        self.sampler, self.traffic, self.alarmed = sampler, traffic, alarmed
-        self.watch: Watch | None = None  # of the newest release
-        for name, (meaning, value) in WATCHED.items():
-            Gauge(name, meaning, registry=registry).set_function(partial(self._read, value))
+        self.params, self.traffic, self.evidence, self.told = params, traffic, evidence, told
+        self.keeper: Keeper | None = None  # of the newest release
+        self._judge = Judge()
+        for name, (meaning, value) in (PROMISE if evidence else {}).items():
+            gauge = Gauge(f"citer_promise_{name}", meaning, registry=registry)
+            gauge.set_function(partial(self._read, value))
         if traffic:
             rows = Gauge("citer_traffic_rows", "Rows of the log", ["verdict"], registry=registry)
             for verdict in LOGGED:
                 rows.labels(verdict).set_function(partial(traffic.counts.__getitem__, verdict))
 
-    def __call__(self, version: str, bundle: Path, deployment: Deployment) -> Sequence[Observer]:
-        """Return the observers of a version; print whether its agreement is watched."""
-        self.watch = self._watch(version, bundle, deployment)
-        made: list[Observer] = [partial(self._count, self.watch)] if self.watch else []
-        if self.traffic:
-            stamp = identity(deployment.pair) | {"version": version}
-            made.append(self.traffic.observer(stamp, deployment.pair.tokenizer.decode))
+    def __call__(self, version: str, bundle: Path, deployment: Deployment) -> Release:
+        """Return the release of a version; print whether its promise is watched."""
+        self.keeper = self._keeper(version, bundle, deployment) if self.evidence else None
+        stamp = identity(deployment.pair) | {"version": version}
+        decode = deployment.pair.tokenizer.decode
+        observers = [self.traffic.observer(stamp, decode)] if self.traffic else []
+        return Release(version, deployment, observers, self.keeper)
+
+    def _keeper(self, version: str, bundle: Path, deployment: Deployment) -> Keeper | None:
+        assert self.evidence
+        try:
+            promise = promised(bundle, deployment)
+        except InputError as error:
+            say(f"{version}: no promise is watched: {error}")
+            return None
+        serve, seed = self.params.serve, self.params.seed
+        made = Keeper(version, promise, self.evidence, serve, seed, self._tell, self._judge)
+        risks = f"{promise.graded:g} (without a right answer, {promise.same:g})"
+        said = f"a risk of at most {risks} at confidence {1 - promise.delta:g} is watched"
+        say(f"{version}: {said}; `{made.rule}` is in force")
         return made
 
-    def _watch(self, version: str, bundle: Path, deployment: Deployment) -> Watch | None:
-        try:
-            before = promised(bundle, deployment.rule)
-        except InputError as error:
-            say(f"{version}: the agreement is not watched: {error}")
-            return None
-        say(f"{version}: the agreement is watched, {before.agreement:.1%} before")
-        return Watch(before, deployment.rule, partial(self._alarm, version))
-
-    def _count(self, watch: Watch, reply: Reply) -> None:
-        """Let a watch count a reply, unless another rule or sampling was asked for."""
-        counts, asked, own = reply.answer.counts, reply.sampling, self.sampler.sampling("")
-        alike = (asked and asked[:3]) == (own and own[:3])  # all but the seed
-        if counts.audited and alike and reply.answer.policy.rule == watch.rule:
-            watch.count(counts.audited, counts.disagreed)
-
-    def _alarm(self, version: str, found: dict[str, Any]) -> None:
-        low = "{agreement:.1%} in {answers} answers, limit {limit:.1%}".format(**found)
-        logging.getLogger(__name__).warning("%s: the agreement is low: %s", version, low)
+    def _tell(self, version: str, standing: Standing, step: Step) -> None:
         if self.traffic:
             self.traffic.flush()  # a retraining may begin at once, and reads tables only
-        self.alarmed(version, found)
+        Thread(target=self.told, args=(version, standing, step), daemon=True).start()
 
-    def _read(self, value: Callable[[Watch], float | None]) -> float:
-        found = value(self.watch) if self.watch else None
-        return math.nan if found is None else float(found)
+    def _read(self, value: Callable[[Keeper], float]) -> float:
+        return float(value(self.keeper)) if self.keeper else math.nan
 
 
-def promised(bundle: Path, rule: Rule) -> Promised:
-    """Read from a registered router what its evaluation found under `rule`.
-
-    Raises InputError if the agreement under that rule is unknown.
-    """
-    if not rule.audit:
-        raise InputError(f"`{rule}` has no audit, so the models are not compared")
-    card = read_card(bundle)
-    if rule != stored_rule(bundle):
-        raise InputError(f"`{rule}` is not the rule that was evaluated, `{stored_rule(bundle)}`")
-    if not card.get(CARD_KEY):
-        raise InputError(
-            f"no `{CARD_KEY}` in router.json; expected a router that is registered now"
-        )
-    try:
-        return TypeAdapter(Promised).validate_python(card[CARD_KEY])
-    except ValidationError as error:
-        raise InputError(f"router.json: {CARD_KEY}.{complaint(error)}") from None
+def promised(bundle: Path, deployment: Deployment) -> Promise:
+    """Read the promise of a registered router that serves by its own rule. Raises InputError."""
+    promise = stored_promise(bundle)
+    if deployment.rule != promise.rules[0]:
+        raise InputError(f"`{deployment.rule}` is not the registered rule, `{promise.rules[0]}`")
+    for rule in promise.rules:
+        deployment.policy(rule)
+    return promise

@@ -90,10 +90,13 @@ class Form:
 
     def _routing(self, answer: Answer) -> dict[str, Any]:
         """Return our own part of a reply: who answered, the counts, and the cost alone."""
-        trace = Trace.of(self.prompt_tokens, len(answer.token_ids), answer.visits)
-        cost = {"bytes": self.prices.moved(trace.slm, trace.llm)}
-        counts = answer.counts._asdict() | cost
+        counts = answer.counts._asdict() | {"bytes": self.moved(answer)}
         return {"citer": {"version": self.version, "rule": str(self.rule), **counts}}
+
+    def moved(self, answer: Answer) -> float:
+        """Return the bytes that an answer to the request moves alone."""
+        trace = Trace.of(self.prompt_tokens, len(answer.token_ids), answer.visits)
+        return self.prices.moved(trace.slm, trace.llm)
 
 
 def event(body: dict[str, Any]) -> bytes:

@@ -12,14 +12,16 @@ from prometheus_client import CollectorRegistry
 
 from citer.config.params import Params
 from citer.errors import InputError
-from citer.models.sampling import Sampler
 from citer.progress import say
 from citer.rule import Rule
+from citer.serving.evidence import Evidence
 from citer.serving.log import Traffic
 from citer.serving.server.app import make_app
 from citer.serving.server.metrics import Metrics
-from citer.serving.server.releases import Alarmed, Fetch, Observers, Releases
+from citer.serving.server.releases import Fetch, Observers, Releases
 from citer.serving.server.service import Service, Settings
+from citer.serving.shadow import Told
+from citer.stages import paths
 
 
 def make_server(service: Service, keys: Sequence[str]) -> uvicorn.Server:
@@ -65,18 +67,19 @@ def serve(
     fetch: Fetch,
     listener: socket.socket,
     traffic: Traffic | None,
-    alarmed: Alarmed,
+    told: Told,
 ) -> None:
     """Load the newest router with its pair, and answer until SIGTERM or SIGINT.
 
     `latest` and `fetch` are those of `Releases`. `rule` replaces the router's own. `traffic` logs
-    the answers. A low agreement calls `alarmed`. The environment variable CITER_API_KEYS has the
-    accepted keys, separated by commas. Raises InputError.
+    the answers. Each step of the rule in force calls `told`. The environment variable
+    CITER_API_KEYS has the accepted keys, separated by commas. Raises InputError.
     """
     host, port = listener.getsockname()[:2]
     keys, registry = accepted_keys(host), CollectorRegistry()
-    observe = Observers(registry, Sampler(settings.sampling), traffic, alarmed)
-    releases = Releases(latest, fetch, params, rule, observe)
+    evidence = Evidence(paths.EVIDENCE) if params.serve.shadow else None
+    observed = Observers(registry, params, traffic, evidence, told)
+    releases = Releases(latest, fetch, params, rule, observed)
     gc.collect()
     gc.freeze()  # imported modules are searched no more; a release must be, as it may be replaced
     # The service alone holds the release, so that a promotion frees it.

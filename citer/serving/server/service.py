@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from citer.config.params import SamplingParams
@@ -13,16 +13,23 @@ from citer.data.problems import Problem
 from citer.data.prompts import token_ids
 from citer.decoding.answer import Answer, Request, Written
 from citer.decoding.policy import weight_bytes
+from citer.errors import InputError
 from citer.evaluation.cost import Prices
 from citer.models.room import check_characters
-from citer.models.sampling import stable_hash
+from citer.models.sampling import Sampler, Sampling, stable_hash
+from citer.rule import LLM, Rule
 from citer.serving.deployment import Deployment, Observer, Reply
 from citer.serving.server.fields import Asked, Chat, Completion
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.refusals import ApiError
 from citer.serving.server.releases import Release, Releases
 from citer.serving.server.replies import Form
+from citer.serving.server.shadows import Shadowed, Shadows
 from citer.serving.server.worker import Broken, Ticket, Worker
+from citer.serving.shadow import Keeper
+
+VERDICTS = {True: "lost", False: "kept", None: "uncounted"}
+LOG = logging.getLogger(__name__)
 
 
 class Settings(NamedTuple):
@@ -44,12 +51,16 @@ class Settings(NamedTuple):
 
 @dataclass(eq=False, kw_only=True)
 class Call(Ticket):
-    """A request that can be answered, and the form of its reply. `problem` is None if no chat."""
+    """A request that can be answered, and the form of its reply.
+
+    `problem` is None if no chat. `promised` says whether it is one as the promise was made for.
+    """
 
     form: Form
     problem: Problem | None
     user: str | None
-    observers: Sequence[Observer]
+    release: Release
+    promised: bool
 
     def text(self, answer: Answer) -> str:
         return self.engine.pair.text(answer.token_ids, self.request.stop)
@@ -63,7 +74,7 @@ def make_call(asked: Asked, release: Release, name: str, default: SamplingParams
     if asked.model != name:
         found = f"model: {asked.model!r}; expected {name!r}"
         raise ApiError(404, found, code="model_not_found")
-    deployment, rule = release.deployment, asked.rule or release.deployment.rule
+    deployment, rule = release.deployment, asked.rule or release.rule
     policy = deployment.policy(rule)
     prices = Prices.of(deployment.pair, weight_bytes(policy.scorer))
     prompt_ids, problem, key = _prompt(asked, deployment)
@@ -78,8 +89,15 @@ def make_call(asked: Asked, release: Release, name: str, default: SamplingParams
         form=Form(problem is not None, name, release.version, rule, prices, len(prompt_ids)),
         problem=problem,
         user=asked.user or asked.safety_identifier,
-        observers=release.observers,
+        release=release,
+        promised=asked.rule is asked.limit is asked.stop is None and _alike(sampling, default),
     )
+
+
+def _alike(sampling: Sampling | None, default: SamplingParams | None) -> bool:
+    """Return whether an answer is sampled as at registration, with whichever seed."""
+    own = Sampler(default).sampling("")
+    return (sampling and sampling[:3]) == (own and own[:3])
 
 
 def _prompt(asked: Asked, deployment: Deployment) -> tuple[tuple[int, ...], Problem | None, str]:
@@ -115,18 +133,20 @@ class Service:
         self.worker = Worker()
         self._polling = asyncio.create_task(self._poll())
         self._observing = ThreadPoolExecutor(1, "observers")
+        self._shadows = Shadows(self.worker)
         self._deploy(self.release)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """End all threads. Observers see all replies first."""
         self._polling.cancel()
+        await self._shadows.close()
         self.worker.close()
         self._observing.shutdown()
 
     @property
     def unanswered(self) -> int:
-        return len(self.worker.open)
+        return self.worker.clients
 
     @property
     def _slots(self) -> int:
@@ -180,26 +200,61 @@ class Service:
                 self.worker.cancel(call)
 
     def _answered(self, call: Call, answer: Answer) -> None:
-        """Count an answer. Observers see those to chats only."""
+        """Count an answer. Observers see those to chats only, after their shadow answers."""
         self.metrics.answered(answer)
-        if call.observers and call.problem:
+        if not call.problem:
+            return
+        observers, rules = call.release.observers, _drawn(call)
+        if observers or rules:
             text, sampling = call.text(answer), call.request.sampling
             reply = Reply(call.problem, answer, text, sampling, call.form.id, call.user)
-            self._observing.submit(_observe, call.observers, reply)
+            if rules:
+                self._shadow(call, reply, rules)
+            else:
+                self._observing.submit(_observe, observers, reply)
+
+    def _shadow(self, call: Call, reply: Reply, rules: Sequence[Rule]) -> None:
+        """Have a request answered again by each rule."""
+        request, policy = replace(call.request, patient=True), call.release.deployment.policy
+        tickets = {rule: Ticket(call.engine, request, policy(rule)) for rule in rules}
+
+        def done(answers: Mapping[Rule, Answer] | None) -> None:
+            self._observing.submit(self._shadowed, call, reply, answers)
+
+        # Evidence about a version that was replaced is of no use.
+        self._shadows.add(Shadowed(tickets, lambda: self.release is call.release, done))
+
+    def _shadowed(self, call: Call, reply: Reply, answers: Mapping[Rule, Answer] | None) -> None:
+        """Let observers and the keeper see a reply with its shadow answers, if there are any."""
+        own = (answers or {}).get(LLM)
+        reference = call.text(own) if own and not own.truncated else None
+        _observe(call.release.observers, reply._replace(reference=reference))
+        self.metrics.shadow_bytes.inc(sum(map(call.form.moved, (answers or {}).values())))
+        verdicts = _verdicts(call, reply, answers) if answers else None
+        if verdicts is None and call.release.keeper:
+            call.release.keeper.dropped += 1
+        for verdict in ["dropped"] if verdicts is None else verdicts:
+            self.metrics.shadowed.labels(verdict).inc()
 
     def _deploy(self, release: Release) -> None:
         self.release = release
-        self.metrics.deployed(release.version, release.deployment.rule)
+        self.show_rule()
+
+    def show_rule(self) -> None:
+        """Let the metrics have the rule in force."""
+        self.metrics.deployed(self.release.version, self.release.rule)
 
     async def _poll(self) -> None:
         """Take up each new version. One that cannot be loaded changes nothing."""
         while True:
             await asyncio.sleep(self.settings.poll)
+            if self.release.keeper:
+                self._observing.submit(_refresh, self.release.keeper)
             try:
                 newest = await asyncio.to_thread(self._releases.newest, self.release)
             except Exception as error:
                 said = f"the newest router cannot be used, {self.release.version} stays: {error}"
-                logging.getLogger(__name__).warning(said)
+                LOG.warning(said)
                 continue
             if newest is not self.release:
                 self._deploy(newest)
@@ -210,7 +265,33 @@ def _observe(observers: Sequence[Observer], reply: Reply) -> None:
         try:
             observer(reply)
         except Exception:
-            logging.getLogger(__name__).exception("an observer failed")
+            LOG.exception("an observer failed")
+
+
+def _drawn(call: Call) -> Sequence[Rule]:
+    """Return the rules by which a call is also to be answered; mostly none."""
+    keeper = call.release.keeper
+    return keeper.draw() if keeper and call.promised and call.form.rule == keeper.rule else ()
+
+
+def _verdicts(call: Call, reply: Reply, answers: Mapping[Rule, Answer]) -> list[str] | None:
+    """Show a keeper the answers to a shadowed request. Returns its verdicts, None if it failed."""
+    known = {call.form.rule: reply.answer, **answers}
+    texts = {rule: None if each.truncated else call.text(each) for rule, each in known.items()}
+    keeper = call.release.keeper
+    assert keeper
+    try:
+        return [VERDICTS[lost] for lost in keeper.take(reply.problem, texts)]
+    except Exception:
+        LOG.exception("a shadow answer is no evidence")
+        return None
+
+
+def _refresh(keeper: Keeper) -> None:
+    try:
+        keeper.refresh()
+    except InputError as error:
+        LOG.warning("%s", error)
 
 
 def _unavailable(reason: str) -> ApiError:

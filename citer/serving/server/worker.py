@@ -43,9 +43,10 @@ class Ticket:
 class Worker:
     """Runs each engine that has requests one step at a time, in turn, in a thread.
 
-    Between two steps, an engine gets its new requests and drops those of clients that left. `open`
-    are the tickets that are not answered, in the order of their arrival. `failure` is the reason
-    why the engines stopped, or None.
+    Between two steps, an engine gets its new requests and drops those of clients that left. A
+    patient one has a slot only while no client needs it, and may begin again. `open` are the
+    tickets that are not answered, in the order of their arrival. `failure` is the reason why the
+    engines stopped, or None.
     """
 
     def __init__(self) -> None:
@@ -55,6 +56,11 @@ class Worker:
         self._wakes = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "engine")
         self._running = asyncio.create_task(self._run())
+
+    @property
+    def clients(self) -> int:
+        """The number of open tickets that are not patient."""
+        return sum(not ticket.request.patient for ticket in self.open)
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a request that has passed `Engine.check`."""
@@ -91,12 +97,16 @@ class Worker:
     def _updated(self, engine: Engine) -> Mapping[Handle, Ticket]:
         """Tell an engine which tickets are open. Return them."""
         for ticket in [each for each in self._handles if each.engine is engine]:
-            if ticket not in self.open:
+            if ticket not in self.open or self._waits(ticket):
                 engine.cancel(self._handles.pop(ticket))
         for ticket in [each for each in self.open if each.engine is engine]:
-            if ticket not in self._handles:
+            if ticket not in self._handles and not self._waits(ticket):
                 self._handles[ticket] = engine.submit(ticket.request, ticket.policy)
         return {handle: each for each, handle in self._handles.items() if each.engine is engine}
+
+    def _waits(self, ticket: Ticket) -> bool:
+        """Whether clients need the slot of a patient ticket."""
+        return ticket.request.patient and self.clients >= ticket.engine.slots
 
     async def _step(self, engine: Engine, tickets: Mapping[Handle, Ticket]) -> None:
         try:
