@@ -117,12 +117,15 @@ def _traffic(log: Path | None, redact: str | None) -> "AbstractContextManager[Tr
 
 
 def _told(router: str) -> "Told":
-    """Return what tells others that the rule in force of a registered router has changed."""
+    """Return what tells others where the promise of a registered router stands."""
 
-    def tell(version: str, standing: "Standing", step: "Step") -> None:
+    def tell(version: str, standing: "Standing", step: "Step | None") -> None:
         from flows.notify.events import promise_changed
+        from flows.tracking.promises import log_standing
 
-        promise_changed(version, standing, step)
+        if step:
+            promise_changed(version, standing, step)
+        log_standing(version, standing)
 
     return tell if router.startswith("models:/") else lambda *_: None
 

@@ -24,7 +24,8 @@ from citer.serving.evidence import Evidence
 from citer.serving.promise import Promise, Standing, Step
 
 LOG = logging.getLogger(__name__)
-Told = Callable[[str, Standing, Step], object]  # with the version, where it stands, and its step
+# Gets a version, where it stands, and its step, or None if there is new evidence only.
+Told = Callable[[str, Standing, Step | None], object]
 Verdict = tuple[bool, float] | None  # as `judged` returns it
 SECONDS = 60.0  # for a verdict
 
@@ -33,8 +34,9 @@ SECONDS = 60.0  # for a verdict
 class Keeper:
     """Keeps the promise of one version. Its evidence may come from other servers, too.
 
-    `told` is called once for each step, by one of the servers. `dropped` counts the shadowed
-    requests without evidence: the LLM failed, or too many waited. `judge` is `judged`, or calls it.
+    `told` is called once for each step, by one of the servers, and by `report`. `dropped` counts
+    the shadowed requests without evidence: the LLM failed, or too many waited. `judge` is `judged`,
+    or calls it.
     """
 
     version: str
@@ -52,6 +54,7 @@ class Keeper:
         # A restarted server must not choose the same places among its requests again.
         self._random = Random(f"{self.seed} {self.evidence.start()}")
         self._last, self._said = self.clock(), False  # whether it was said that it lapsed
+        self._reported = 0
         self.evidence.declare(self.version, json.dumps(self.recorded))
         self.standing = Standing(self.promise, self.settings.false_alarms)
         self.refresh()
@@ -120,6 +123,12 @@ class Keeper:
             LOG.warning("%s", said)
             if self.evidence.claim(step.number):
                 self.told(self.version, self.standing, step)
+
+    def report(self) -> None:
+        """Tell where the promise stands, if there is evidence since the last call."""
+        if self.standing.seen > self._reported:
+            self._reported = self.standing.seen
+            self.told(self.version, self.standing, None)
 
 
 def is_own(rule: Rule) -> bool:

@@ -41,9 +41,12 @@ def problem(answer: str | None = None) -> Problem:
 def keeper(path: Path, told: list[Step] | None = None, **settings: float) -> Keeper:
     wanted = ALWAYS.model_copy(update=settings)
     tell = [] if told is None else told
-    return Keeper(
-        "v/1", PROMISE, Evidence(path), wanted, 17, lambda _v, _s, step: tell.append(step)
-    )
+
+    def tell_of(_version: str, _standing: Standing, step: Step | None) -> None:
+        assert step  # `report` is not called
+        tell.append(step)
+
+    return Keeper("v/1", PROMISE, Evidence(path), wanted, 17, tell_of)
 
 
 def lose(one: Keeper) -> None:
@@ -180,3 +183,17 @@ def test_the_promise_of_a_version_can_be_read_from_the_evidence_alone(tmp_path: 
     found = Standing(Promise.model_validate(stored["promise"]), stored["false_alarms"])
     found.take(one.evidence.after("v/1"))
     assert found.detector.value == one.standing.detector.value
+
+
+def test_a_report_tells_of_new_evidence_once(tmp_path: Path) -> None:
+    told: list[tuple[int, Step | None]] = []
+
+    def tell(_version: str, standing: Standing, step: Step | None) -> None:
+        told.append((standing.seen, step))
+
+    one = Keeper("v/1", PROMISE, Evidence(tmp_path / "evidence.db"), ALWAYS, 17, tell)
+    one.report()
+    lose(one)
+    one.report()
+    one.report()
+    assert told == [(1, None)]

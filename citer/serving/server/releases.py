@@ -149,13 +149,13 @@ class Observers:
             return None
         serve, seed = self.params.serve, self.params.seed
         made = Keeper(version, promise, self.evidence, serve, seed, self._tell, self._judge)
-        risks = f"{promise.graded:g} (without a right answer, {promise.same:g})"
-        said = f"a risk of at most {risks} at confidence {1 - promise.delta:g} is watched"
-        say(f"{version}: {said}; `{made.rule}` is in force")
+        graded = f" ({promise.graded:g} with a right answer)" if promise.graded else ""
+        said = f"a risk of at most {promise.same:g}{graded} at confidence {1 - promise.delta:g}"
+        say(f"{version}: {said} is watched; `{made.rule}` is in force")
         return made
 
-    def _tell(self, version: str, standing: Standing, step: Step) -> None:
-        if self.traffic:
+    def _tell(self, version: str, standing: Standing, step: Step | None) -> None:
+        if step and self.traffic:
             self.traffic.flush()  # a retraining may begin at once, and reads tables only
         Thread(target=self.told, args=(version, standing, step), daemon=True).start()
 

@@ -290,6 +290,7 @@ def _verdicts(call: Call, reply: Reply, answers: Mapping[Rule, Answer]) -> list[
 def _refresh(keeper: Keeper) -> None:
     try:
         keeper.refresh()
+        keeper.report()
     except InputError as error:
         LOG.warning("%s", error)
 
