@@ -27,7 +27,7 @@ from citer.decoding.answer import Request
 from citer.decoding.policy import Policy, ScoredBy, StepView
 from citer.demo import toy
 from citer.errors import InputError
-from citer.evaluation.bounds.random import random
+from citer.evaluation.bounds import random
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.network import pack
 from citer.models.pair import LanguageModel, Pair, load_pair

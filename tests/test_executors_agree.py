@@ -16,7 +16,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, ScoredBy, routed
 from citer.decoding.verifier import LocalVerifier, Query
 from citer.errors import InputError
-from citer.evaluation.bounds.random import random
+from citer.evaluation.bounds import random
 from citer.evaluation.sweep import Line, Method, request, sweep
 from citer.executors.base import Executor, I, InLine, Job, R, Unit
 from citer.executors.processes import CPU, Forked, Spawned

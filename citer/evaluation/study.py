@@ -16,8 +16,7 @@ from citer.data.references import judged
 from citer.decoding.engine import Engine
 from citer.decoding.lookup import copies
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Scorer, always_slm
-from citer.evaluation.bounds import enlist
-from citer.evaluation.bounds.bound import Alone, Lessons, Setting
+from citer.evaluation.bounds import Alone, Lessons, Setting, enlist
 from citer.evaluation.candidates import candidates, quantiles
 from citer.evaluation.cost import Batch
 from citer.evaluation.evidence import compared

@@ -12,8 +12,7 @@ from citer.config.params import Params
 from citer.data.problems import Problem, first_id, read_problems
 from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.errors import InputError
-from citer.evaluation.bounds import LEARNS
-from citer.evaluation.bounds.bound import Alone, NothingToLearnError, Prompts
+from citer.evaluation.bounds import LEARNS, Alone, NothingToLearnError, Prompts
 from citer.evaluation.candidates import UNTRAINED, scorers_of
 from citer.evaluation.evidence import too_few
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions, Measure
@@ -72,7 +71,7 @@ def _lesson_inputs(bounds: Iterable[str], identity: dict[str, Any]) -> Iterator[
 
 @dataclass(frozen=True)
 class Preference:
-    """The lessons (`citer.evaluation.bounds.bound.Lessons`) of a study, read when needed."""
+    """The lessons (`citer.evaluation.bounds.Lessons`) of a study, read when needed."""
 
     study: Study
 

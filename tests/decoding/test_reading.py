@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_iter
 from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm, low_entropy
 from citer.decoding.runner import Drafts
 from citer.decoding.verifier import Verdicts
-from citer.evaluation.bounds.random import random
+from citer.evaluation.bounds import random
 from citer.models.batch import Read
 from citer.models.cache import SlotCache
 from citer.models.graphs import DRAW, Shape, static_forward

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from citer.decoding.policy import StepView, low_entropy
-from citer.evaluation.bounds.random import random
+from citer.evaluation.bounds import random
 
 
 def view(logits_NV=None, seed_N=None, position_N=None) -> StepView:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from citer.decoding.answer import Request, Visit, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
-from citer.evaluation.bounds.random import random
+from citer.evaluation.bounds import random
 from citer.evaluation.cost import Prices, Schedule, Trace, batches, work_of
 from citer.models.pair import Pair
 from citer.rule import Rule

@@ -11,8 +11,7 @@ from torch import Tensor
 from citer.config.params import PairParams, SamplingParams
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, StepView
-from citer.evaluation.bounds.bound import Setting
-from citer.evaluation.bounds.oracle import RULE, oracle_bound
+from citer.evaluation.bounds import AGREES, Setting, oracle_bound
 from citer.evaluation.cost import Trace
 from citer.evaluation.points import Findings
 from citer.evaluation.study import Study
@@ -54,7 +53,7 @@ def test_the_oracle_is_the_engine_with_a_scorer_that_knows_the_llms_answer(
     requests = [request(problem, study.pair, setting.sampler) for problem in own.test]
     llm = {answer.key: answer for answer in engine.decode(requests, LLM_ALONE)}
     known = Knowing({stable_hash(key): answer.token_ids for key, answer in llm.items()})
-    answers = {answer.key: answer for answer in engine.decode(requests, Policy(known, RULE))}
+    answers = {answer.key: answer for answer in engine.decode(requests, Policy(known, AGREES))}
     for asked, result in zip(requests, run.results, strict=True):
         answer = answers[asked.key]
         assert answer.token_ids == llm[asked.key].token_ids == result.token_ids

@@ -7,13 +7,15 @@ import pytest
 import torch
 
 from citer.decoding.answer import Work
-from citer.evaluation.bounds import enlist
-from citer.evaluation.bounds.bound import Alone, Prompts, Setting
-from citer.evaluation.bounds.query import (
+from citer.evaluation.bounds import (
     FRACTIONS,
+    Alone,
+    Prompts,
+    Setting,
     _held_out,
+    enlist,
     examples,
-    mixed,
+    mixtures,
     query_bound,
 )
 from citer.evaluation.cost import Prices
@@ -65,7 +67,7 @@ def test_the_bound_that_learns_is_left_out_without_lessons(setting):
 
 
 def test_labels_say_whether_the_slms_answer_will_do(alone, monkeypatch):
-    monkeypatch.setattr("citer.evaluation.bounds.query.FOLDS", 1)
+    monkeypatch.setattr("citer.evaluation.bounds.FOLDS", 1)
     right = [(True, True), (True, False), (False, True), (False, False)]
     slm, llm = (
         replace(
@@ -96,7 +98,7 @@ def scored(study: Study, alone: Alone):
 
 @pytest.mark.parametrize(("rule", "model"), [(SLM, "slm"), (LLM, "llm")])
 def test_query_level_routing_at_its_ends_is_one_model_alone(alone, scored, rule, model):
-    [end] = mixed([rule], [scored], alone)
+    [end] = mixtures([rule], [scored], alone)
     own = {"method": "query"}
     assert [row | own for row in outcome_rows(getattr(alone, model))] == list(outcome_rows(end))
 
@@ -104,7 +106,7 @@ def test_query_level_routing_at_its_ends_is_one_model_alone(alone, scored, rule,
 def test_a_question_below_the_threshold_gets_the_llms_answer_and_pays_for_the_slms_prefill(
     study, alone, scored
 ):
-    [run] = mixed([Rule("score", 0.25)], [scored], alone)
+    [run] = mixtures([Rule("score", 0.25)], [scored], alone)
     rows = list(outcome_rows(run))
     for n, (row, slm, llm) in enumerate(
         zip(rows, outcome_rows(alone.slm), outcome_rows(alone.llm), strict=True)
@@ -150,7 +152,7 @@ def test_its_thresholds_are_quantiles_of_scores_by_fits_without_the_question(
         counted.append((len(scores), tuple(fractions)))
         return [0.25, 0.75]
 
-    monkeypatch.setattr("citer.evaluation.bounds.query.quantiles", noted)
+    monkeypatch.setattr("citer.evaluation.bounds.quantiles", noted)
     bound = query_bound(setting, told)
     assert counted == [(40, FRACTIONS)]
     assert bound.line.rules == [SLM], "no question is decoded for another rule"

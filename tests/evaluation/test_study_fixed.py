@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from citer.decoding.policy import CERTAINTIES, LLM_ALONE, Policy, StepView
-from citer.evaluation.bounds import BOUNDS
-from citer.evaluation.bounds.bound import Bound, Setting
-from citer.evaluation.bounds.random import random
+from citer.evaluation.bounds import BOUNDS, Bound, Setting, random
 from citer.evaluation.evidence import HELD_OUT
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import Kind, Style

@@ -9,8 +9,7 @@ import pytest
 from citer.config.params import Params
 from citer.data.problems import LLM_ROW, read_problems, write_problems
 from citer.errors import InputError
-from citer.evaluation.bounds import BOUNDS, LEARNS
-from citer.evaluation.bounds.bound import NothingToLearnError
+from citer.evaluation.bounds import BOUNDS, LEARNS, NothingToLearnError
 from citer.evaluation.candidates import STYLES
 from citer.evaluation.methods import styles
 from citer.evaluation.points import rule_of
@@ -44,7 +43,7 @@ def asked(scored: Params) -> Params:
 def test_every_shared_scorer_and_bound_has_points_of_its_methods_style(
     asked: Params, monkeypatch
 ) -> None:
-    monkeypatch.setattr("citer.evaluation.bounds.query.FOLDS", 2)  # of 12 questions
+    monkeypatch.setattr("citer.evaluation.bounds.FOLDS", 2)  # of 12 questions
     monkeypatch.setattr("citer.evaluation.sequence.MOST", 1.0)  # no rule loses too much
     rivals.run(asked)
     points = pq.read_table(paths.RIVALS / "points.parquet").to_pylist()
@@ -75,7 +74,7 @@ def test_query_learns_once_from_each_question_that_has_room(asked: Params, monke
         asked_once.extend(result.problem.problem_id for result in lessons.alone.slm.results)
         raise NothingToLearnError("these rows have no tokens")
 
-    monkeypatch.setattr("citer.evaluation.bounds.query.examples", seen)
+    monkeypatch.setattr("citer.evaluation.bounds.examples", seen)
     rows = read_problems(paths.referenced("preference"))
     second = replace(rows[0], problem_id=rows[0].problem_id + LLM_ROW, written_by="llm")
     long = replace(rows[0], problem_id="long", question="Why? " * 400)

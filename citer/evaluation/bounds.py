@@ -1,0 +1,258 @@
+"""Bounds: what other ways to divide the work reach on the same questions, engine and cost.
+
+They are no candidates: query-level routing chooses a model for a whole answer, the oracle knows the
+LLM's answer in advance, and random calls need no reason. A bound is a function here, and a name in
+`BOUNDS`. `evaluate.bounds` lists the names. Reports take everything else from the bound's `Method`
+and `Style`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from citer.config.params import EvaluateParams
+from citer.decoding.answer import Visit, Work
+from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm
+from citer.decoding.served import verifier_of
+from citer.evaluation.candidates import quantiles
+from citer.evaluation.cost import Trace
+from citer.evaluation.methods import Kind, Style
+from citer.evaluation.result import Result
+from citer.evaluation.sweep import Line, Method, Run, choices, request
+from citer.executors.base import Executor, Unit
+from citer.executors.choose import run_one
+from citer.models.pair import Pair
+from citer.models.router import HIGHEST, Head
+from citer.models.sampling import Sampler
+from citer.models.vocabulary import GOLDEN, mixed, shifted
+from citer.progress import Advance, progress, say
+from citer.rule import LLM, SLM, Rule
+from citer.sections import BoundName
+
+AGREES = Rule("score", 0.5)  # the oracle's score is 1 where both choose the same token, else 0
+ORACLE = Style(Kind.BOUND, "#BBBBBB", "P")
+FRACTIONS = tuple(tenth / 10 for tenth in range(1, 10))  # of the questions, for the LLM
+FOLDS = 5
+
+
+class Alone(NamedTuple):
+    """The runs of each model alone on the same questions."""
+
+    slm: Run
+    llm: Run
+
+
+Finish = Callable[[Sequence[Run], Alone], Sequence[Run]]
+
+
+class Bound(NamedTuple):
+    """A line to decode. `finish` makes the bound's runs of the line's runs and the models' own."""
+
+    line: Line
+    finish: Finish = lambda runs, _: runs
+
+
+class Prompts(NamedTuple):
+    """The SLM's features at the end of Q prompts, with the ids of their problems."""
+
+    feature_QF: np.ndarray
+    problem_Q: np.ndarray
+
+
+class Lessons(Protocol):
+    """What a bound learns from: the preference questions. Nothing of it is from test."""
+
+    @property
+    def prompts(self) -> Prompts: ...
+
+    @property
+    def alone(self) -> Alone:
+        """The runs of each model alone on the preference questions that can be graded.
+
+        Each question is asked once, and only if it has room for an answer. Raises
+        NothingToLearnError if there is none.
+        """
+        ...
+
+
+class NothingToLearnError(Exception):
+    """The data of a task does not contain what a bound learns from. The message says what."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every bound may use.
+
+    Only jobs of `executor` run the models: this process may lack their weights.
+    """
+
+    executor: Executor
+    pair: Pair
+    params: EvaluateParams
+    sampler: Sampler
+
+
+def random(seed: int) -> Scorer:
+    """Make a scorer of uniform scores: with `score τ` the LLM writes a share τ of the tokens.
+
+    A score is a hash of the seed, the request and the position. It does not depend on the batch or
+    on the order of requests.
+    """
+    return partial(_uniform, seed)
+
+
+def _uniform(seed: int, view: StepView) -> Tensor:
+    counter_N = mixed(view.seed_N ^ seed) + GOLDEN * view.position_N
+    return (shifted(mixed(counter_N), 40).float() * 2.0**-24).clamp(max=HIGHEST)
+
+
+def random_bound(setting: Setting) -> Bound:
+    """Make the bound with one rule at the middle LLM fraction.
+
+    More rules would be slow, since their answers share few tokens. They would add little, since the
+    frontier is almost straight.
+    """
+    fractions = setting.params.fractions
+    middle = fractions[(len(fractions) - 1) // 2 :][:1]
+    method = Method("random", random(setting.sampler.seed), Style(Kind.BOUND, "#666666", "x"))
+    return Bound(Line(method, [Rule("score", share) for share in middle]))
+
+
+def oracle_bound(setting: Setting) -> Bound:
+    """The oracle of exact routing: no method, since it knows the LLM's answer in advance.
+
+    The SLM writes each token of the LLM's own answer that is also its own choice. The LLM is
+    visited only for the others. No rule that gives the same text visits less often, because a visit
+    writes at most one token. A relaxed rule may, since it may write another text. Nothing is
+    decoded: a forward of the SLM over each of the LLM's answers finds where the two differ.
+    """
+
+    def finish(_: Sequence[Run], alone: Alone) -> list[Run]:
+        job, own = partial(_compared, setting.pair, setting.sampler), alone.llm.results
+        with progress("oracle on test", len(own), "answers") as advance:
+            results = run_one(setting.executor, job, Unit("the oracle", own), advance)
+        return [replace(alone.llm, method="oracle", rule=AGREES, results=results, style=ORACLE)]
+
+    return Bound(Line(Method("oracle", always_slm, ORACLE), []), finish)
+
+
+def _compared(
+    pair: Pair, sampler: Sampler, results: Sequence[Result], advance: Advance
+) -> list[Result]:
+    """Return the LLM's results, with a visit at each token that is not the SLM's choice."""
+    verifier = verifier_of(pair.slm, pair.vocabulary)
+    compared = []
+    for result in results:
+        asked = request(result.problem, pair, sampler)
+        both = zip(choices(verifier, asked, result.token_ids), result.token_ids, strict=True)
+        places = [n for n, (own, token) in enumerate(both) if own != token]
+        visits = [Visit(at - last, at, at) for last, at in pairwise([-1, *places])]
+        counts = result.counts._replace(llm_tokens=len(visits), visits=len(visits))
+        trace = Trace.of(len(asked.prompt_ids), len(result.token_ids), visits)
+        compared.append(result._replace(trace=trace, counts=counts))
+        advance(1)
+    return compared
+
+
+def query_bound(setting: Setting, lessons: Lessons) -> Bound:
+    """Query-level routing: one model answers the whole question (RouteLLM, arXiv 2406.18665).
+
+    A linear head reads the SLM's features at the end of the prompt. Its score is the probability
+    that the SLM's answer will do: it is right, or the LLM's is wrong, too. It is trained on the
+    preference questions. The SLM alone, decoded with this scorer, scores the test: each answer is
+    that of one model alone. A threshold has its share of the held-out scores of the preference
+    questions below it.
+    """
+    from citer.training.router import logistic  # its imports take a second
+
+    feature_QF, label_Q = examples(lessons)
+    scorer = ScoredBy(Head(logistic(feature_QF, label_Q)).to(setting.pair.slm.device))
+    method = Method("query", scorer, Style(Kind.BOUND, "#333333", "h"))
+    held_out = _held_out(feature_QF, label_Q).tolist()
+    rules = [Rule("score", tau) for tau in quantiles(held_out, FRACTIONS)]
+    return Bound(Line(method, [SLM]), partial(mixtures, rules))
+
+
+def examples(lessons: Lessons) -> tuple[np.ndarray, np.ndarray]:
+    """Return feature_QF at the end of each prompt, and label_Q: whether the SLM's answer will do.
+
+    Raises NothingToLearnError if fewer than `FOLDS` questions have either label.
+    """
+    (feature_QF, problem_Q), (slm, llm) = lessons.prompts, lessons.alone
+    label = {
+        own.problem.problem_id: own.correct or not other.correct
+        for own, other in zip(slm.results, llm.results, strict=True)
+    }
+    asked_Q = np.isin(problem_Q, list(label))
+    label_Q = np.array([label[key] for key in problem_Q[asked_Q]], bool)
+    needed, total = int((~label_Q).sum()), len(label_Q)
+    if min(needed, total - needed) < FOLDS:
+        raise NothingToLearnError(
+            f"the LLM's answer is needed for {needed} of {total} preference questions; "
+            f"expected {FOLDS} or more of either kind"
+        )
+    return feature_QF[asked_Q].astype(np.float64), label_Q
+
+
+def _held_out(feature_QF: np.ndarray, label_Q: np.ndarray) -> np.ndarray:
+    """Return the score of each question by a fit without it."""
+    # These take a second to import, and `evaluate` imports this module, too.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    held_out_Q2 = cross_val_predict(model, feature_QF, label_Q, cv=FOLDS, method="predict_proba")
+    return held_out_Q2[:, 1]
+
+
+def mixtures(rules: Sequence[Rule], runs: Sequence[Run], alone: Alone) -> list[Run]:
+    """Make the runs of `rules` of the SLM's run, whose first scores are the questions' scores.
+
+    A rule takes the LLM's answer to each question that scores below its τ. It pays for the SLM's
+    prefill and for the LLM's own work. The rules of a model alone ask no score and pay for none.
+    """
+    (scored,) = runs
+    ends = {SLM: alone.slm, LLM: alone.llm}
+    pairs = list(zip(scored.results, alone.llm.results, strict=True))
+    mixes = []
+    for rule in rules:
+        if rule in ends:
+            mixes.append(replace(ends[rule], method=scored.method, style=scored.style))
+        else:
+            own = [slm if slm.scores[0] >= rule.at else _prefilled(llm) for slm, llm in pairs]
+            mixes.append(replace(scored, rule=rule, results=own))
+    return mixes
+
+
+def _prefilled(result: Result) -> Result:
+    """Add the SLM's forward over the prompt to the LLM's own answer."""
+    forwards, _, llm = result.trace
+    prompt_len = llm.positions - result.counts.tokens + 1
+    trace = Trace(b"D" + forwards, Work(1, prompt_len, prompt_len), llm)
+    return result._replace(trace=trace)
+
+
+LEARNS = "query"
+BOUNDS: Mapping[BoundName, Callable[[Setting], Bound]] = {
+    "random": random_bound,
+    "oracle": oracle_bound,
+}
+
+
+def enlist(setting: Setting, lessons: Lessons | None) -> Iterator[Bound]:
+    """Make the bounds that the parameters list. The one that learns needs `lessons`."""
+    for name in setting.params.bounds:
+        if name in BOUNDS:
+            yield BOUNDS[name](setting)
+        elif lessons:
+            try:
+                yield query_bound(setting, lessons)
+            except NothingToLearnError as error:
+                say(f"rivals: {name} is left out: {error}")
