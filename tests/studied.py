@@ -10,11 +10,10 @@ from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, Scorer
 from citer.evaluation.candidates import UNTRAINED, scorers_of
-from citer.evaluation.choice import Chosen
+from citer.evaluation.choice import Chosen, Step
 from citer.evaluation.evidence import choose_rules
 from citer.evaluation.place import schedules
 from citer.evaluation.points import Findings, rule_columns
-from citer.evaluation.sequence import Step
 from citer.evaluation.study import Study, study_stamp
 from citer.evaluation.sweep import request
 from citer.models.bundle import identity

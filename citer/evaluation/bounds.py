@@ -22,8 +22,7 @@ from citer.decoding.served import verifier_of
 from citer.evaluation.candidates import quantiles
 from citer.evaluation.cost import Trace
 from citer.evaluation.methods import Kind, Style
-from citer.evaluation.result import Result
-from citer.evaluation.sweep import Line, Method, Run, choices, request
+from citer.evaluation.sweep import Line, Method, Result, Run, choices, request
 from citer.executors.base import Executor, Unit
 from citer.executors.choose import run_one
 from citer.models.pair import Pair

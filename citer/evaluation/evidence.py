@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pyarrow.compute as pc
 
 from citer.decoding.answer import Counts
-from citer.evaluation.choice import Candidate, Chosen, least_questions
+from citer.evaluation.choice import Candidate, Chosen, Step, choose_each, least_questions, sequence
 from citer.evaluation.cost import Batch
 from citer.evaluation.measure import ACCURACY, Measure
 from citer.evaluation.methods import Row
 from citer.evaluation.points import Findings, rule_of
-from citer.evaluation.sequence import Step, choose_each, sequence
 from citer.rule import LLM, Rule
 
 if TYPE_CHECKING:  # the engine with its models takes seconds to import

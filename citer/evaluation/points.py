@@ -25,8 +25,7 @@ from citer.storage.schema import OUTCOME, point
 from citer.storage.tables import read_table, table_metadata, write_table
 
 if TYPE_CHECKING:  # the engine with its models takes seconds to import
-    from citer.evaluation.result import Result
-    from citer.evaluation.sweep import Run
+    from citer.evaluation.sweep import Result, Run
 
 # Fields of a table's stamp.
 RIVALS_STAMP, ROUTER_STAMP = {"methods": "rivals"}, {"methods": "router"}

@@ -3,8 +3,9 @@
 A part of the questions is a unit with its own file. A killed run keeps finished ones.
 """
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
@@ -15,25 +16,84 @@ import torch
 
 from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, Grade, assess
-from citer.decoding.answer import Request
+from citer.decoding.answer import Answer, Counts, Request, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, Scorer, weight_bytes
 from citer.decoding.verifier import Query, Verifier
-from citer.evaluation.cost import Batch, Prices
+from citer.evaluation.cost import Batch, Prices, Trace
 from citer.evaluation.methods import PLAIN, Row, Style
-from citer.evaluation.result import Result, as_row, from_row
 from citer.executors.base import Executor, Job
 from citer.executors.choose import deal, write_tables
 from citer.models.pair import Pair
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import Advance, progress
-from citer.rule import Rule
+from citer.rule import LLM, Rule
 from citer.storage.schema import RESULT
 from citer.storage.tables import read_table
 
 REFILLS = 2  # questions of a part per slot: slots fall idle only at the end of a part
 LEAST_PARTS = 2  # so that two workers share few questions
 FEW = 32  # questions of a part of a large pair on a CPU, which takes minutes
+
+
+class Result(NamedTuple):
+    """The answer of one policy to one question.
+
+    It has `scores` if the SLM wrote all tokens, and `token_ids` if the LLM alone wrote them.
+    A new field of a plain type also needs a column of its name in the RESULT schema.
+    """
+
+    problem: Problem
+    trace: Trace
+    scores: Sequence[float]  # in float32
+    correct: bool
+    truncated: bool
+    counts: Counts
+    share: float | None = None  # of the answer, where it is neither 0 nor 1
+    failure: str | None = None  # why the grader failed
+    token_ids: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, problem: Problem, prompt_len: int, answer: Answer, grade: Grade) -> "Result":
+        return cls(
+            problem=problem,
+            trace=Trace.of(prompt_len, len(answer.token_ids), answer.visits),
+            scores=() if answer.visits else array("f", answer.scores),
+            correct=grade.correct,
+            truncated=answer.truncated,
+            counts=answer.counts,
+            share=grade.partial,
+            failure=grade.failure,
+            token_ids=answer.token_ids if answer.policy.rule == LLM else (),
+        )
+
+
+def as_row(policy: int, result: Result) -> Row:
+    """Return the row of the RESULT table. `policy` is the policy's place in the sweep."""
+    forwards, slm, llm = result.trace
+    return {
+        **result._asdict(),
+        "policy": policy,
+        "problem_id": result.problem.problem_id,
+        "trace": {"forwards": forwards, "slm": asdict(slm), "llm": asdict(llm)},
+        "counts": result.counts._asdict(),
+    }
+
+
+def from_row(row: Row, problems: Mapping[str, Problem]) -> Result:
+    """Return the result of a row, whose question is in `problems` by its id."""
+    trace = row["trace"]
+    plain = {name: row[name] for name in Result._fields if name in row}
+    return Result(
+        **plain
+        | {
+            "problem": problems[row["problem_id"]],
+            "trace": Trace(trace["forwards"], Work(**trace["slm"]), Work(**trace["llm"])),
+            "scores": array("f", row["scores"]) if row["scores"] else (),
+            "counts": Counts(**row["counts"]),
+            "token_ids": tuple(row["token_ids"]),
+        }
+    )
 
 
 class Method(NamedTuple):

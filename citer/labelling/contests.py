@@ -1,16 +1,103 @@
-"""Contested tokens, their two branches, and the interface of what decides them."""
+"""The truth table of preference labels, and the interface of what decides contested tokens.
 
-from collections.abc import Sequence
+case        the SLM's token  the LLM's token    label (1: accept the SLM's token)
+slm_right   right            any                1
+llm_right   wrong            right              0
+same_wrong  wrong            the same           1: the next state is the same, the SLM is cheaper
+contested   wrong            wrong, another     decided by `label.method`
+
+A token is right if it is the reference's. In a reference that the LLM wrote, its own token proves
+nothing, so that the case `llm_right` is contested, too.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Request
-from citer.labelling.preference import Decision
 from citer.models.pair import Pair
 from citer.progress import Advance
+from citer.storage.schema import PREFERENCE
+
+
+class Decision(NamedTuple):
+    """A label, and where it is from.
+
+    `slm_correct`, `llm_correct`: whether each branch ends in a right answer; None: it was not
+    rolled out and graded. `failure` says why the grader failed on one of them, if so. `fall` is
+    that of the method `suffix`, in nats.
+    """
+
+    label: int
+    origin: str
+    slm_correct: bool | None = None
+    llm_correct: bool | None = None
+    failure: str | None = None
+    fall: float | None = None
+
+
+UNCONTESTED = {
+    "slm_right": Decision(1, "shortcut"),
+    "llm_right": Decision(0, "shortcut"),
+    "same_wrong": Decision(1, "same_token"),
+}
+
+
+def cases(
+    gt_N: np.ndarray, slm_N: np.ndarray, llm_N: np.ndarray, by_llm_N: np.ndarray
+) -> np.ndarray:
+    """Return the case of each of N positions.
+
+    `gt_N`, `slm_N` and `llm_N` are the token ids of the reference, the SLM and the LLM. `by_llm_N`:
+    whether the LLM wrote the reference.
+    """
+    return np.select(
+        [slm_N == gt_N, (llm_N == gt_N) & ~by_llm_N, slm_N == llm_N],
+        ["slm_right", "llm_right", "same_wrong"],
+        "contested",
+    )
+
+
+def token_cases(problems: Mapping[str, Problem], tokens: pa.Table) -> np.ndarray:
+    """Return the case of each row of the joined token table."""
+    columns = ("gt_token", "slm_token", "llm_token")
+    gt_N, slm_N, llm_N = (tokens[name].to_numpy() for name in columns)
+    by_llm = [key for key, problem in problems.items() if problem.written_by == "llm"]
+    by_llm_N = pc.is_in(tokens["problem_id"], pa.array(by_llm, pa.string())).to_numpy()
+    return cases(gt_N, slm_N, llm_N, by_llm_N)
+
+
+def preferences(
+    tokens: pa.Table, case_N: np.ndarray, decisions: Mapping[int, Decision], iteration: int
+) -> pa.Table:
+    """Return the preference table of `tokens`, given the decisions by row.
+
+    Contested rows must have one.
+    """
+    rows = range(len(tokens))
+    decided = [decisions.get(row) or UNCONTESTED[case_N[row]] for row in rows]
+    return pa.table(
+        {
+            "problem_id": tokens["problem_id"],
+            "position": tokens["position"],
+            "case": case_N,
+            "label": [each.label for each in decided],
+            "origin": [each.origin for each in decided],
+            "slm_branch_correct": [each.slm_correct for each in decided],
+            "llm_branch_correct": [each.llm_correct for each in decided],
+            "iteration": [iteration] * len(tokens),
+            "failure": [each.failure for each in decided],
+            "fall": [each.fall for each in decided],
+        },
+        schema=PREFERENCE,
+    )
 
 
 class Branch(NamedTuple):

@@ -14,8 +14,7 @@ from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.executors.base import Executor
 from citer.executors.choose import write_tables
-from citer.labelling.contests import Branch, Contest, Method
-from citer.labelling.preference import preferences, token_cases
+from citer.labelling.contests import Branch, Contest, Method, preferences, token_cases
 from citer.progress import Advance, progress
 from citer.storage.schema import PREFERENCE
 from citer.storage.tables import read_table

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
-from citer.labelling.contests import Branch, Contest
-from citer.labelling.preference import Decision
+from citer.labelling.contests import Branch, Contest, Decision
 from citer.models.pair import Pair
 from citer.progress import Advance
 

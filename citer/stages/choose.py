@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from citer.config.params import Params
-from citer.evaluation.choice import deployed
+from citer.evaluation.choice import deployed, explained
 from citer.evaluation.evidence import HELD_OUT, choose_rules, too_few
 from citer.evaluation.measure import Conditions
 from citer.evaluation.place import counted, schedules
@@ -18,7 +18,6 @@ from citer.evaluation.points import (
     read_findings,
     write_findings,
 )
-from citer.evaluation.sequence import explained
 from citer.progress import say
 from citer.report.charts import png
 from citer.report.frontier import picture

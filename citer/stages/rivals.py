@@ -18,8 +18,8 @@ from citer.evaluation.evidence import too_few
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions, Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings
-from citer.evaluation.result import Result
 from citer.evaluation.study import Study
+from citer.evaluation.sweep import Result
 from citer.models.bundle import check_identity, read_bundle
 from citer.models.device import announce
 from citer.models.room import with_room

@@ -22,7 +22,7 @@ from torch.nn.functional import logsigmoid
 from citer.config.params import Params
 from citer.data.problems import Problem, read_problems
 from citer.data.tokens import read_features, read_identity, read_tokens
-from citer.labelling.preference import token_cases
+from citer.labelling.contests import token_cases
 from citer.models.bundle import write_bundle
 from citer.models.device import announce, resolve_device
 from citer.models.router import Head, Router

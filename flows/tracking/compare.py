@@ -11,7 +11,7 @@ from rich.table import Table
 
 from citer.config.params import load_params
 from citer.errors import InputError
-from citer.evaluation.difference import difference
+from citer.evaluation.gate import difference
 from citer.progress import say
 from flows.tracking.answers import Candidate, routed
 from flows.tracking.describe import facts, verdict

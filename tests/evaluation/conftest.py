@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from citer.config.params import PairParams, ServeParams
-from citer.evaluation.choice import Chosen
+from citer.evaluation.choice import Chosen, Step
 from citer.evaluation.points import Findings
-from citer.evaluation.sequence import Step
 from citer.evaluation.study import Study
 from citer.executors.base import InLine
 from citer.models.folder import PairFolder

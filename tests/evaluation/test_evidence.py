@@ -12,8 +12,7 @@ from citer.evaluation.evidence import HELD_OUT, choose_rules
 from citer.evaluation.measure import ACCURACY, FIDELITY, Measure
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.points import Findings, outcome_table, point_rows
-from citer.evaluation.result import Result
-from citer.evaluation.sweep import Run
+from citer.evaluation.sweep import Result, Run
 from citer.rule import LLM, Rule
 from tests.tiny import MATH
 

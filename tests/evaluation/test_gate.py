@@ -6,8 +6,15 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from citer.evaluation.difference import Graded, GradedAnswers, difference, least_difference
-from citer.evaluation.gate import Answered, Decision, Gate
+from citer.evaluation.gate import (
+    Answered,
+    Decision,
+    Gate,
+    Graded,
+    GradedAnswers,
+    difference,
+    least_difference,
+)
 from tests.gates import GATE
 
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from scipy.stats import binomtest
 
-from citer.evaluation.difference import Graded, difference
-from citer.evaluation.gate import Answered, Decision, Gate
+from citer.evaluation.gate import Answered, Decision, Gate, Graded, difference
 from tests.gates import GATE
 
 AT_32 = replace(GATE, batch=32)

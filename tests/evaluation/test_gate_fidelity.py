@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from citer.evaluation.difference import Graded
-from citer.evaluation.gate import Answered, Decision, Gate
+from citer.evaluation.gate import Answered, Decision, Gate, Graded
 from citer.evaluation.measure import FIDELITY, Conditions
 
 FAITHFUL = Conditions(FIDELITY, "temperature 0.7", "1a2b3c4d5e")

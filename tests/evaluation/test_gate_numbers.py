@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citer.evaluation.difference import Graded
-from citer.evaluation.gate import Answered
+from citer.evaluation.gate import Answered, Graded
 from citer.evaluation.measure import FIDELITY, Conditions
 from tests.gates import GATE
 

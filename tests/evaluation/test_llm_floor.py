@@ -9,7 +9,7 @@ from citer.decoding.answer import Counts
 from citer.errors import InputError
 from citer.evaluation.cost import Trace
 from citer.evaluation.measure import ACCURACY
-from citer.evaluation.result import Result
+from citer.evaluation.sweep import Result
 from citer.pairs.hints import Shortfall, floor, reason_to_stop, shortfalls, warnings
 from citer.pairs.probe import Reply, shown
 from citer.stages import rivals

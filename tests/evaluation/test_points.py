@@ -20,8 +20,7 @@ from citer.evaluation.points import (
     read_findings,
     write_findings,
 )
-from citer.evaluation.result import Result
-from citer.evaluation.sweep import Run
+from citer.evaluation.sweep import Result, Run
 from citer.rule import Rule
 from tests.tiny import MATH, MC
 

@@ -10,7 +10,7 @@ import pytest
 from citer.data.tasks.grading import Grade
 from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import SLM_ALONE
-from citer.evaluation.result import Result, as_row, from_row
+from citer.evaluation.sweep import Result, as_row, from_row
 from citer.storage.schema import RESULT
 from citer.storage.tables import read_table, write_table
 from tests.tiny import MATH

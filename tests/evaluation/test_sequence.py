@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from citer.evaluation.choice import Candidate, deployed, upper_bound
-from citer.evaluation.sequence import Step, choose_each, explained, sequence, worth_testing
+from citer.evaluation.choice import (
+    Candidate,
+    Step,
+    choose_each,
+    deployed,
+    explained,
+    sequence,
+    upper_bound,
+    worth_testing,
+)
 from citer.rule import LLM, Rule
 
 

@@ -20,15 +20,13 @@ from citer.decoding.policy import (
     routed,
 )
 from citer.evaluation.candidates import method_of
-from citer.evaluation.choice import Candidate, deployed
+from citer.evaluation.choice import Candidate, choose_each, deployed
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.evidence import HELD_OUT, compared
 from citer.evaluation.place import counted, schedules
 from citer.evaluation.points import Findings, rule_of
-from citer.evaluation.result import Result
-from citer.evaluation.sequence import choose_each
 from citer.evaluation.study import Study
-from citer.evaluation.sweep import Run, request
+from citer.evaluation.sweep import Result, Run, request
 from citer.models.router import Router
 from citer.rule import LLM, Rule
 from tests.studied import (

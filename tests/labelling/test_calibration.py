@@ -9,10 +9,9 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.executors.base import InLine
 from citer.labelling import calibration
-from citer.labelling.calibration import Calibration, calibrate, choose, sample
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
-from citer.labelling.suffix import MARGIN, Suffix
+from citer.labelling.suffix import MARGIN, Calibration, Suffix, calibrate, choose, sample
 from tests.labelling.conftest import Taught
 
 

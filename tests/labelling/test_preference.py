@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from citer.labelling.preference import Decision, cases, preferences
+from citer.labelling.contests import Decision, cases, preferences
 
 BOTH_WRONG = Decision(1, "rollout", False, False)
 LLM_RIGHT = Decision(0, "rollout", False, True)

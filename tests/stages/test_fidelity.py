@@ -100,7 +100,7 @@ def test_the_llms_own_answers_to_held_out_questions_are_right(faithful):
 
 
 def test_the_llm_answers_alone_if_all_candidates_lose_too_much(faithful, monkeypatch):
-    monkeypatch.setattr("citer.evaluation.sequence.MOST", -1)  # each rule loses more
+    monkeypatch.setattr("citer.evaluation.choice.MOST", -1)  # each rule loses more
     few = faithful.evaluate.model_copy(update={"candidates": ("entropy", "citer")})
     hopeless = faithful.model_copy(update={"evaluate": few})
     rivals.run(hopeless)

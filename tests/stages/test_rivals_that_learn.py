@@ -44,7 +44,7 @@ def test_every_shared_scorer_and_bound_has_points_of_its_methods_style(
     asked: Params, monkeypatch
 ) -> None:
     monkeypatch.setattr("citer.evaluation.bounds.FOLDS", 2)  # of 12 questions
-    monkeypatch.setattr("citer.evaluation.sequence.MOST", 1.0)  # no rule loses too much
+    monkeypatch.setattr("citer.evaluation.choice.MOST", 1.0)  # no rule loses too much
     rivals.run(asked)
     points = pq.read_table(paths.RIVALS / "points.parquet").to_pylist()
     found = styles(points)

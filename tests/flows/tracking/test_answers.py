@@ -10,7 +10,7 @@ import pytest
 from citer.config.params import ServeParams, load_params
 from citer.errors import InputError
 from citer.evaluation.choice import ChosenRule, upper_bound
-from citer.evaluation.difference import Graded
+from citer.evaluation.gate import Graded
 from citer.evaluation.points import rule_columns
 from citer.rule import Rule
 from citer.storage.schema import OUTCOME, point

@@ -6,7 +6,7 @@ import pytest
 from mlflow import MlflowClient
 
 from citer.errors import InputError
-from citer.evaluation.difference import least_difference
+from citer.evaluation.gate import least_difference
 from citer.rule import Rule
 from flows.tracking.compare import compare
 from flows.tracking.registry import promote
