@@ -15,7 +15,7 @@ from citer.evaluation.choice import Chosen, ChosenRule, deployed
 from citer.evaluation.cost import Batch
 from citer.evaluation.measure import Conditions
 from citer.evaluation.methods import Row, label, of_last, styles
-from citer.report import charts, costs, router, tokens
+from citer.report import charts, figures, tokens
 from citer.report.frontier import alone_of, frontier_charts, lines_of
 from citer.report.standings import chosen_point, interval, promise, standings
 from citer.storage.schema import HOLDOUT
@@ -121,9 +121,9 @@ def _charts(study: PageStudy) -> dict[str, Any]:
     return {
         "lines": lines,
         "frontier": frontier_charts(lines, alone_of(study.points), measure),
-        "worth": costs.worth_chart(beside, measure),
-        "left_out": costs.left_out(beside, measure),
-        "by_batch": costs.batch_chart(standings(study.points, study.chosen), study.batches),
+        "worth": figures.worth_chart(beside, measure),
+        "left_out": figures.left_out(beside, measure),
+        "by_batch": figures.batch_chart(standings(study.points, study.chosen), study.batches),
     }
 
 
@@ -132,8 +132,8 @@ def _router(study: PageStudy) -> dict[str, Any]:
         return {"calibration": None}
     holdout = read_table(file, HOLDOUT)
     return {
-        "calibration": router.calibration_chart(holdout),
-        "calibration_error": router.calibration_error(holdout),
+        "calibration": figures.calibration_chart(holdout),
+        "calibration_error": figures.calibration_error(holdout),
     }
 
 
@@ -148,8 +148,8 @@ def _answers(study: PageStudy) -> dict[str, Any]:
     transcript = columns[0][1]
     return {
         "transcript": transcript,
-        "stretches": router.stretch_chart(transcript.spoken),
-        "kinds": router.kind_chart(transcript.spoken),
+        "stretches": figures.stretch_chart(transcript.spoken),
+        "kinds": figures.kind_chart(transcript.spoken),
         "levels": tokens.LEVELS,
         "columns": columns,
         "known": [(name, {each.problem_id: each for each in own.answers}) for name, own in columns],

@@ -13,13 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from rich import box
+from rich.table import Table
 
+from citer.evaluation.choice import Chosen, deployed
+from citer.evaluation.cost import batches
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import MODELS, Kind, Row, Style, label
 from citer.evaluation.metrics import CONFIDENCE
 from citer.evaluation.paired import RESAMPLES, Frontier, interval, resamples
 from citer.evaluation.points import rule_columns, rule_of
 from citer.evaluation.scorers import SCORERS
+from citer.report.standings import markdown
 from citer.rule import LLM, Rule
 
 COST, ACCURACY = "cost_at_equal_accuracy", "accuracy_at_equal_cost"
@@ -29,6 +34,18 @@ PART = "part"  # as kind of a row: the candidates that differ from the deployed 
 UNREACHED = -math.inf
 RULE = tuple(rule_columns(LLM))  # the columns that name a rule
 Has = Callable[[str, Rule], bool]  # of a method and a rule
+WORTH_LEGEND = """\
+Cost: by how many percent the deployed rule moves more bytes at batch 1 than the others, at the
+{measure} of the deployed rule. Points: by how many percentage points its {measure} is above
+theirs, at its cost.
+The others are the candidates that differ from the deployed rule in one part, then all methods. They
+may use any of their rules, or mix two of them by question; they are read on test, which favours
+them. In brackets: 95 % intervals of a paired bootstrap over questions, each for itself. Not
+reached: neither the others nor a model alone have the {measure} of the deployed rule (cost), or are
+as cheap (points).
+"""
+SIZES = 3  # of batches
+KNOWN = (Kind.RIVAL, Kind.EXACT)
 
 
 class Other(NamedTuple):
@@ -194,3 +211,66 @@ def _estimate(name: str, value_R: np.ndarray) -> Row:
     if known[0] is None:
         known = [None, None, None]
     return dict(zip((name, f"{name}_low", f"{name}_high"), known, strict=True))
+
+
+def worth_summary(rows: Sequence[Row], measure: Measure) -> str:
+    """Write the table on all tasks with its legend."""
+    return "\n".join([worth_table(rows, "all"), "", WORTH_LEGEND.format(measure=measure.name)])
+
+
+def worth_table(rows: Sequence[Row], task: str) -> str:
+    """Write a Markdown table with a row for each of the others."""
+    drawn = Table("deployed rule beside", "", box=box.MARKDOWN)
+    for title in ("cost %", "points"):
+        drawn.add_column(title, justify="right")
+    for row in rows:
+        if row["task"] == task:
+            kind = "one part changed" if row["kind"] == PART else row["kind"]
+            drawn.add_row(row["other"], kind, _change(row, COST), _change(row, ACCURACY))
+    return markdown(drawn)
+
+
+def _change(row: Row, key: str) -> str:
+    """Format a change with its interval."""
+    names = (key, f"{key}_low", f"{key}_high")
+    texts = ["not reached" if row[n] is None else f"{100 * row[n]:+.1f}" for n in names]
+    return texts[0] if row[key] is None else "{} [{}, {}]".format(*texts)
+
+
+def headline(
+    standings: Sequence[Row],
+    chosen: Chosen,
+    others: Sequence[Row],
+    sizes: Sequence[int],
+    measure: Measure,
+) -> dict[str, float]:
+    """Return at most 12 numbers about the deployed rule of `chosen`, on all test questions.
+
+    Costs are those at batch 1 and the least of `sizes`, where the LLM is delayed. The best
+    rival is the cheapest of the `others` (`worth`) at equal accuracy. A number that does not exist
+    is left out.
+    """
+    method = deployed(chosen)
+    rows = {row["method"]: row for row in standings if row["task"] == "all"}
+    slm, llm = (rows[model]["accuracy"] for model in MODELS)
+    columns = [own.column for own in batches(sizes) if own.slots == 1 or own.schedule == "delayed"]
+    numbers = {
+        "accuracy": rows[method]["accuracy"],
+        "llm_accuracy": llm,
+        "slm_accuracy": slm,
+        "bound": chosen[method].bound,
+        "llm_fraction": rows[method]["llm_fraction"],
+        **{name: rows[method][name] for name in columns[:SIZES]},
+        **_against_best(others),
+    }
+    return measure.keys({name: value for name, value in numbers.items() if value is not None})
+
+
+def _against_best(others: Sequence[Row]) -> Row:
+    """Return our cost and accuracy beside the best known method's, if one is as accurate."""
+    known = [row for row in others if row["task"] == "all" and row["kind"] in KNOWN]
+    reaching = [row for row in known if row[COST] is not None]
+    if not reaching:
+        return {}
+    best = max(reaching, key=lambda row: row[COST])
+    return {"cost_against_best_rival": best[COST], "accuracy_against_best_rival": best[ACCURACY]}

@@ -17,13 +17,11 @@ from citer.evaluation.methods import ITERATIONS, Kind, Row, label, numbered, sty
 from citer.evaluation.place import counted
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
 from citer.progress import say
-from citer.report import worth_table
 from citer.report.charts import png
 from citer.report.frontier import picture
-from citer.report.headline import headline
 from citer.report.page import PageStudy, write_page
 from citer.report.standings import metrics, standings, standings_table, summary
-from citer.report.worth import content, worth
+from citer.report.worth import content, headline, worth, worth_summary, worth_table
 from citer.stages import paths
 from citer.storage.tables import read_as, replacing, table_metadata, write_json, write_text
 
@@ -78,11 +76,11 @@ def _sections(
     method = deployed(found.last)
     named = f"`{found.last[method].rule:.4g}` ({label(method)})"
     yield f"## What each part is worth\n\nDeployed: {named}.\n"
-    yield worth_table.summary(others, measure)
+    yield worth_summary(others, measure)
     if len(tasks := sorted({row["task"] for row in by_task})) > 1:
         yield f"## By task\n\n{standings_table(by_task, sizes, measure)}\n"
         for task in tasks:
-            yield f"### {task_label(task)}\n\n{worth_table.table(others, task)}\n"
+            yield f"### {task_label(task)}\n\n{worth_table(others, task)}\n"
 
 
 def _training(params: Params) -> Row:

@@ -6,10 +6,8 @@ import pytest
 
 from citer.evaluation.choice import Chosen
 from citer.evaluation.measure import ACCURACY, FIDELITY, Measure
-from citer.report import worth_table
-from citer.report.headline import headline
 from citer.report.standings import standings
-from citer.report.worth import PART
+from citer.report.worth import PART, _change, headline, worth_summary, worth_table
 from tests.reported import CHOSEN, chosen_rule, points
 
 COST, AHEAD = "cost_at_equal_accuracy", "accuracy_at_equal_cost"
@@ -77,7 +75,7 @@ def test_under_fidelity_no_number_is_called_accuracy():
     names = numbers(measure=FIDELITY)
     assert {"fidelity", "llm_fidelity", "fidelity_against_best_rival"} <= names.keys()
     assert not [name for name in names if "accuracy" in name]
-    text = worth_table.summary(FOUND, FIDELITY)
+    text = worth_summary(FOUND, FIDELITY)
     assert "the\nfidelity of the deployed rule" in text
     assert "accuracy" not in text
 
@@ -91,13 +89,13 @@ def test_under_fidelity_no_number_is_called_accuracy():
     ],
 )
 def test_a_change_has_a_sign_and_its_interval(cost, shown):
-    assert worth_table.percent(beside("co_llm", "rival", *cost), COST) == shown
+    assert _change(beside("co_llm", "rival", *cost), COST) == shown
 
 
 def test_the_table_has_each_of_the_others_of_a_task():
     cells = [
         [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in worth_table.table(FOUND, "all").splitlines()
+        for line in worth_table(FOUND, "all").splitlines()
     ]
     assert cells[0] == ["deployed rule beside", "", "cost %", "points"]
     ahead = "+25.0 [+25.0, +25.0]"
@@ -109,5 +107,5 @@ def test_the_table_has_each_of_the_others_of_a_task():
         ["router", "router", "+60.0 [+50.0, +70.0]", ahead],
         ["oracle", "bound", "+90.0 [+80.0, +100.0]", ahead],
     ]
-    assert worth_table.table(FOUND, "math").splitlines()[2:] != []
-    assert worth_table.summary(FOUND, ACCURACY).startswith(worth_table.table(FOUND, "all"))
+    assert worth_table(FOUND, "math").splitlines()[2:] != []
+    assert worth_summary(FOUND, ACCURACY).startswith(worth_table(FOUND, "all"))

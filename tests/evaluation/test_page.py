@@ -13,9 +13,8 @@ from citer.evaluation.candidates import STYLES
 from citer.evaluation.cost import batches
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions
 from citer.report.charts import WIDTH, svg
-from citer.report.costs import worth_chart
+from citer.report.figures import calibration_error, worth_chart
 from citer.report.page import MEANINGS, PageStudy, write_page
-from citer.report.router import calibration_error
 from citer.report.worth import PART
 from citer.storage.schema import HOLDOUT
 from citer.storage.tables import write_json, write_table
