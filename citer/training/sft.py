@@ -1,4 +1,7 @@
-"""Supervised finetuning of the SLM. The loss is computed on the references, not the prompts."""
+"""Supervised finetuning of the SLM: of all weights, or of a low-rank adapter.
+
+The loss is computed on the references, not the prompts.
+"""
 
 import math
 import shutil
@@ -8,19 +11,20 @@ from pathlib import Path
 import pyarrow as pa
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
-from citer.config.params import FinetuneParams, PairParams
+from citer.config.params import FinetuneParams, LoraParams, PairParams
 from citer.data.problems import Problem
 from citer.errors import InputError
 from citer.models.device import resolve_device
-from citer.models.folder import ModelFolder
+from citer.models.folder import ModelFolder, outline
 from citer.models.room import check_longest
 from citer.storage.code import code_digest
 from citer.storage.tables import digest, partial_dir, remove, replacing, write_table, writing
 from citer.training.job import ROW, ROWS, Job, last_checkpoint, losses, steps_done
 from citer.training.launch import launch
-from citer.training.lora import check_adapter, merge
 
 Row = dict[str, list[int]]
 OFTEN = 75
@@ -107,6 +111,26 @@ def _bf16(dtype: str, on_gpu: bool) -> bool:
     return dtype == "bfloat16"
 
 
+def check_adapter(base: Path, lora: LoraParams) -> None:
+    """Raise InputError if the model lacks a target layer or has one that is smaller than the rank.
+
+    Reads no weights.
+    """
+    network = outline(base)
+    layers = {
+        path.rpartition(".")[2]: layer
+        for path, layer in network.named_modules()
+        if isinstance(layer, nn.Linear) and layer is not network.get_output_embeddings()
+    }
+    for name in lora.targets or layers:
+        if name not in layers:
+            expected = f"expected some of {', '.join(layers)}"
+            raise InputError(f"finetune.lora.targets: {name!r}: not in {base}, {expected}")
+        if lora.rank > (size := min(layers[name].weight.shape)):
+            expected = f"expected at most {size}, the smaller dimension of {name}"
+            raise InputError(f"finetune.lora.rank: {lora.rank}: {expected}")
+
+
 def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int) -> list[Row]:
     """Return `input_ids` and `completion_mask` of every problem.
 
@@ -131,6 +155,20 @@ def _train(job: Job, base: ModelFolder, folder: Path) -> None:
         from citer.training.trainer import train  # takes seconds to import
 
         train(job, base.tokenizer, folder)
+
+
+def merge(base: Path, checkpoint: Path) -> ModelFolder:
+    """Write `base` with the adapter of `checkpoint` added to its weights, beside the adapter.
+
+    The sum is computed in float32 and rounded once, to the precision of `base`.
+    """
+    from peft import PeftModel
+
+    disable_progress_bar()
+    network = AutoModelForCausalLM.from_pretrained(base, dtype="auto", local_files_only=True)
+    merged = PeftModel.from_pretrained(network, checkpoint).merge_and_unload()
+    merged.save_pretrained(checkpoint / "merged")
+    return ModelFolder(checkpoint / "merged")
 
 
 def _publish(base: Path, checkpoint: ModelFolder, output: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import transformers
 from datasets import Dataset, disable_progress_bars
+from peft import LoraConfig
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -21,10 +22,10 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
+from citer.config.params import LoraParams
 from citer.progress import Advance, progress
 from citer.storage.tables import read_table
 from citer.training.job import ROW, ROWS, Job, last_checkpoint, steps_done
-from citer.training.lora import peft_config
 
 ZERO = {2: "zero2.json", 3: "zero3.json", "3-offload": "zero3_offload.json"}
 
@@ -42,7 +43,7 @@ def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
         arguments,
         train_dataset=Dataset(read_table(folder / ROWS, ROW)),
         processing_class=tokenizer,
-        peft_config=peft_config(lora) if lora else None,
+        peft_config=_peft_config(lora) if lora else None,
     )
     trainer.remove_callback(PrinterCallback)
     with ExitStack() as stack:
@@ -77,6 +78,16 @@ def _arguments(job: Job, folder: Path) -> SFTConfig:
         report_to="none",
         disable_tqdm=True,
         log_level="error",
+    )
+
+
+def _peft_config(lora: LoraParams) -> LoraConfig:
+    return LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.targets) if lora.targets else "all-linear",
+        task_type="CAUSAL_LM",
     )
 
 

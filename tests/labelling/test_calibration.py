@@ -8,7 +8,7 @@ import pytest
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.executors.base import InLine
-from citer.labelling import calibration
+from citer.labelling import suffix
 from citer.labelling.labeller import Labeller
 from citer.labelling.rollout import Rollout
 from citer.labelling.suffix import MARGIN, Calibration, Suffix, calibrate, choose, sample
@@ -45,7 +45,7 @@ def test_of_equally_good_margins_the_one_nearest_to_4_nats(last: float, margin: 
 
 @pytest.fixture
 def labeller(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> Labeller:
-    monkeypatch.setattr(calibration, "SAMPLE", 20)
+    monkeypatch.setattr(suffix, "SAMPLE", 20)
     return Labeller(taught.problems, taught.examples, Suffix(taught.pair, 4), 1)
 
 
