@@ -29,8 +29,8 @@ from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.bounds import random
 from citer.models.folder import ModelFolder, PairFolder
-from citer.models.network import pack
 from citer.models.pair import LanguageModel, Pair, load_pair
+from citer.models.rounding import pack
 from citer.models.router import Head, RouterMLP
 from citer.rule import Rule
 

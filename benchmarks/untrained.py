@@ -29,7 +29,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, head_name, routed
 from citer.errors import InputError
 from citer.evaluation.cost import Prices, Trace
-from citer.evaluation.paired import interval, resamples
+from citer.evaluation.metrics import interval, resamples
 from citer.evaluation.sweep import request
 from citer.models.folder import ModelFolder
 from citer.models.pair import Pair, load_model, load_pair

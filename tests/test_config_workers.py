@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from citer.config.params import load_params
-from citer.executors.workers import WorkerParams
+from citer.executors.base import WorkerParams
 from tests.test_config import SHIPPED
 
 

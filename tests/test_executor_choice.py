@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from citer.errors import InputError
-from citer.executors.base import InLine
+from citer.executors.base import InLine, WorkerParams
 from citer.executors.choose import executor_for
 from citer.executors.processes import Forked, Spawned
-from citer.executors.workers import WorkerParams
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 

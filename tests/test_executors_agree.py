@@ -18,12 +18,10 @@ from citer.decoding.verifier import LocalVerifier, Query
 from citer.errors import InputError
 from citer.evaluation.bounds import random
 from citer.evaluation.sweep import Line, Method, request, sweep
-from citer.executors.base import Executor, I, InLine, Job, R, Unit
+from citer.executors.base import Executor, I, InLine, Job, R, Unit, WorkerParams
 from citer.executors.processes import CPU, Forked, Spawned
-from citer.executors.workers import WorkerParams
-from citer.labelling.labeller import Labeller, label_in_chunks
+from citer.labelling.labeller import Labeller, Rollout, label_in_chunks
 from citer.labelling.references import Trying, write
-from citer.labelling.rollout import Rollout
 from citer.labelling.scoring import score_half
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair

@@ -10,7 +10,7 @@ from citer.config.pair import DEVICE, Device, PairParams
 from citer.config.sources import PrepareParams
 from citer.data.prompts import PromptSettings
 from citer.errors import InputError
-from citer.executors.workers import WorkerParams
+from citer.executors.base import WorkerParams
 from citer.rule import Rule
 from citer.sections import (
     Against,

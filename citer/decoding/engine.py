@@ -23,7 +23,7 @@ from citer.decoding.runner import Drafts, Held, MakeGraphs, ModelRunner
 from citer.decoding.sequence import Draft, Handle, Need, Sequence
 from citer.decoding.served import ServedVerifier, verifier_in
 from citer.errors import InputError
-from citer.models.batch import Row
+from citer.models.cache import Row
 from citer.models.graphs import cuda_graphs
 from citer.models.pair import Pair
 from citer.models.room import check_fits

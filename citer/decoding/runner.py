@@ -10,8 +10,7 @@ from torch import Tensor
 
 from citer.decoding.answer import Trunk, Work
 from citer.decoding.policy import Scorer, StepView, always_slm
-from citer.models.batch import Read, Row
-from citer.models.cache import SlotCache
+from citer.models.cache import Read, Row, SlotCache
 from citer.models.graphs import Graphs, cuda_graphs
 from citer.models.pair import LanguageModel, Pair
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from citer.decoding.answer import Trunk, Work
 from citer.decoding.runner import Held, Ids, MakeGraphs, ModelRunner
 from citer.errors import InputError
-from citer.models.batch import Row
+from citer.models.cache import Row
 from citer.models.folder import ModelCard
 from citer.models.forced import Predicted, Text, predict
 from citer.models.graphs import no_graphs

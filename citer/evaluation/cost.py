@@ -22,6 +22,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from citer.config.params import EvaluateParams, ServeParams
 from citer.decoding.answer import Visit, Work, llm_runs
 
 if TYPE_CHECKING:  # takes seconds to import
@@ -220,3 +221,24 @@ class _Replay:
     def _leave(self, rows: Sequence[Iterator[str]]) -> None:
         self.rows -= len(rows)
         self.go_on(rows)
+
+
+def _shared(serve: ServeParams) -> tuple[Schedule, ...]:
+    """Return the schedules of batches. Inside vLLM all requests draft together."""
+    return ("delayed", "lockstep") if serve.engine == "vllm" else ("delayed",)
+
+
+def counted(params: EvaluateParams, serve: ServeParams) -> list[Batch]:
+    """Return the batches for which points have a cost."""
+    return batches([*params.batches, serve.batch], _shared(serve))
+
+
+def schedules(serve: ServeParams) -> list[Batch]:
+    """Return the ways in which the requests of this place may share forwards."""
+    own = [batch for batch in batches([serve.batch], _shared(serve)) if batch.slots == serve.batch]
+    return own[-1:] if serve.engine == "vllm" else own
+
+
+def cap(serve: ServeParams) -> int:
+    """Return the cap of the rules that run there, 0 for none."""
+    return serve.cap if serve.engine == "vllm" else 0

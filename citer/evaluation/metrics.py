@@ -1,12 +1,16 @@
-"""Confidence intervals of shares, and values between the points of a frontier."""
+"""Confidence intervals of shares, and frontiers: values between their points, and resamples."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
+import numpy as np
 from scipy.special import ndtri
 
 CONFIDENCE = 0.95
+RESAMPLES = 1000
+SEED = 17
 
 
 def share_interval(successes: int, trials: int) -> tuple[float, float]:
@@ -37,3 +41,98 @@ def fraction_for(
         if a1 >= target:
             return f0 + (f1 - f0) * (target - a0) / (a1 - a0)
     return None
+
+
+def resamples(in_task_Q: np.ndarray) -> np.ndarray:
+    """Return drawn_RQ: how often each resample draws each question of `in_task_Q`.
+
+    Row 0 is the sample itself. All methods use the same resamples of the questions, so that their
+    differences have intervals of their own (B. Efron, The Annals of Statistics 7, 1979, 1-26).
+    """
+    rng = np.random.default_rng(SEED)
+    drawn_RQ = rng.multinomial(in_task_Q.sum(), in_task_Q / in_task_Q.sum(), size=RESAMPLES)
+    return np.vstack([in_task_Q, drawn_RQ])
+
+
+def interval(value_R: np.ndarray) -> tuple[float, float, float]:
+    """Return the sample's value, and the percentile interval of the resamples.
+
+    An end beside a resample without a finite value is infinite or NaN.
+    """
+    tail = (1 - CONFIDENCE) / 2
+    with np.errstate(invalid="ignore"):  # the difference of two infinite values
+        low, high = np.quantile(value_R[1:], (tail, 1 - tail))
+    return float(value_R[0]), float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The efficient points of a method's T rules in each of R resamples, in order of cost.
+
+    A rule is efficient if it is more accurate than all cheaper ones. The place of another rule
+    holds the efficient point before it. Between two points the frontier is linear: a mix of two
+    rules, each for a part of the questions, reaches the points between them.
+    """
+
+    cost_RT: np.ndarray
+    right_RT: np.ndarray  # right answers: their number or their share
+
+    @classmethod
+    def of(cls, cost_RT: np.ndarray, right_RT: np.ndarray) -> "Frontier":
+        """Build the frontier of T rules in any order."""
+        order_RT = np.lexsort((-right_RT, cost_RT))
+        best_RT = np.maximum.accumulate(np.take_along_axis(right_RT, order_RT, 1), 1)
+        is_efficient_RT = np.diff(best_RT, axis=1, prepend=-1) > 0
+        place_RT = np.where(is_efficient_RT, np.arange(best_RT.shape[1]), 0)
+        efficient_RT = np.take_along_axis(order_RT, np.maximum.accumulate(place_RT, 1), 1)
+        return cls(np.take_along_axis(cost_RT, efficient_RT, 1), best_RT)
+
+    def hull(self) -> "Frontier":
+        """Keep the points that no mix of two others beats.
+
+        This is the non-decreasing convex hull of RouterBench (arXiv 2403.12031).
+        """
+        place_R1 = np.zeros((len(self.cost_RT), 1), int)
+        places = [place_R1]
+        for _ in range(1, self.cost_RT.shape[1]):
+            rise_RT = self.right_RT - np.take_along_axis(self.right_RT, place_R1, 1)
+            dearer_RT = self.cost_RT - np.take_along_axis(self.cost_RT, place_R1, 1)
+            slope_RT = np.divide(rise_RT, dearer_RT, out=np.zeros_like(rise_RT), where=rise_RT > 0)
+            steepest_R1 = slope_RT.argmax(1)[:, None]
+            place_R1 = np.where(slope_RT.max(1)[:, None] > 0, steepest_R1, place_R1)
+            places.append(place_R1)
+        place_RT = np.hstack(places)
+        cost_RT, right_RT = (
+            np.take_along_axis(each, place_RT, 1) for each in (self.cost_RT, self.right_RT)
+        )
+        return Frontier(cost_RT, right_RT)
+
+    def cost_for(self, right_R: np.ndarray) -> np.ndarray:
+        """Return cost_R: the least cost for so many right answers, infinite if none reaches it."""
+        reached_RT = self.right_RT >= right_R[:, None]
+        after_R1 = reached_RT.argmax(1)[:, None]
+        before_R1 = np.maximum(after_R1 - 1, 0)
+        cost_R1 = _between(right_R[:, None], self.right_RT, self.cost_RT, before_R1, after_R1)
+        return np.where(reached_RT.any(1), cost_R1[:, 0], np.inf)
+
+    def right_for(self, cost_RX: np.ndarray) -> np.ndarray:
+        """Return right_RX: the most right answers for X costs, NaN below the least cost."""
+        before_RX = (self.cost_RT[:, None, :] <= cost_RX[:, :, None]).sum(2) - 1
+        after_RX = np.minimum(before_RX + 1, self.cost_RT.shape[1] - 1)
+        right_RX = _between(cost_RX, self.cost_RT, self.right_RT, before_RX, after_RX)
+        return np.where(before_RX < 0, np.nan, right_RX)
+
+
+def _between(
+    at_RX: np.ndarray,
+    from_RT: np.ndarray,
+    to_RT: np.ndarray,
+    before_RX: np.ndarray,
+    after_RX: np.ndarray,
+) -> np.ndarray:
+    """Map values of one axis to the other, linearly between the points at two places."""
+    low_RX, high_RX = (np.take_along_axis(from_RT, each, 1) for each in (before_RX, after_RX))
+    start_RX, end_RX = (np.take_along_axis(to_RT, each, 1) for each in (before_RX, after_RX))
+    gap_RX = high_RX - low_RX
+    share_RX = np.divide(at_RX - low_RX, gap_RX, out=np.zeros_like(gap_RX), where=gap_RX > 0)
+    return start_RX + share_RX * (end_RX - start_RX)

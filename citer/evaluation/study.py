@@ -19,11 +19,10 @@ from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Scorer, always_slm
 from citer.evaluation.bounds import Alone, Lessons, Setting, enlist
 from citer.evaluation.candidates import candidates, quantiles
 from citer.evaluation.choice import worth_testing
-from citer.evaluation.cost import Batch
+from citer.evaluation.cost import Batch, cap, counted, schedules
 from citer.evaluation.evidence import compared
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import MODELS, Kind, Style
-from citer.evaluation.place import cap, counted, schedules
 from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.sweep import Line, Method, Run, request, sweep
 from citer.executors.base import Executor

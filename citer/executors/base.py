@@ -10,10 +10,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from citer.errors import TemporaryError
 from citer.progress import Advance
+from citer.sections import Section
 
 ATTEMPTS = 3  # a unit whose worker died so often is the likely cause
 
@@ -100,3 +101,12 @@ def when_closed(pipe: int, end: Callable[[], None]) -> None:
         end()
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+class WorkerParams(Section):
+    """Who runs the parts of a stage. No result depends on it, so no stage of DVC names it.
+
+    executor: `local`, this machine; `ray`, a cluster (extra `citer[ray]`)
+    """
+
+    executor: Literal["local", "ray"] = "local"

@@ -11,9 +11,8 @@ import pyarrow as pa
 import torch
 
 from citer.errors import InputError
-from citer.executors.base import Executor, I, InLine, Job, R, Unit
+from citer.executors.base import Executor, I, InLine, Job, R, Unit, WorkerParams
 from citer.executors.processes import Forked, Spawned
-from citer.executors.workers import WorkerParams
 from citer.progress import Advance
 from citer.storage.tables import write_table
 

@@ -3,7 +3,7 @@
 Each chunk is a unit with its own file; a killed run keeps finished ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,13 @@ import pyarrow as pa
 
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
+from citer.data.tasks.grading import WRONG, Grade, assess
+from citer.decoding.engine import Engine
+from citer.decoding.policy import Policy
 from citer.executors.base import Executor
 from citer.executors.choose import write_tables
-from citer.labelling.contests import Branch, Contest, Method, preferences, token_cases
+from citer.labelling.contests import Branch, Contest, Decision, Method, preferences, token_cases
+from citer.models.pair import Pair
 from citer.progress import Advance, progress
 from citer.storage.schema import PREFERENCE
 from citer.storage.tables import read_table
@@ -22,6 +26,57 @@ from citer.storage.tables import read_table
 CHUNK = 64  # problems; each chunk is decoded by itself, so its labels do not depend on others
 SLOW_CHUNK = 8  # of a large pair on a CPU, which may take a minute for a problem
 BRANCHING = ["problem_id", "position", "slm_token", "llm_token"]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Decides by the grades of finished answers: after each model's token. All need an answer."""
+
+    engine: Engine
+    policy: Policy
+
+    @property
+    def pair(self) -> Pair:
+        return self.engine.pair
+
+    def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
+        """Roll out the SLM's branch of each contest and, if it ends wrong, the LLM's branch.
+
+        The first right branch decides. If both are wrong, the SLM's token is accepted.
+        """
+        slm: dict[int, Grade] = {}
+        for index, grade in self._grades([contest.slm for contest in contests]):
+            slm[index] = grade
+            advance(2 if grade.correct else 1)
+        failed = [index for index in range(len(contests)) if not slm[index].correct]
+        llm: dict[int, Grade] = {}
+        for index, grade in self._grades([contests[index].llm for index in failed]):
+            llm[failed[index]] = grade
+            advance(1)
+        return [self._decision(slm[index], llm.get(index)) for index in range(len(contests))]
+
+    def _decision(self, slm: Grade, llm: Grade | None) -> Decision:
+        if llm is None:
+            return Decision(1, "rollout", slm.correct)
+        label = int(not llm.correct)
+        return Decision(label, "rollout", slm.correct, llm.correct, slm.failure or llm.failure)
+
+    def _grades(self, branches: Sequence[Branch]) -> Iterator[tuple[int, Grade]]:
+        """Finish the branches and yield the index and grade of each, in any order.
+
+        A truncated answer is wrong.
+        """
+        unfinished = {}
+        for index, branch in enumerate(branches):
+            if self.pair.ended(branch.prefix_ids):
+                yield index, assess(branch.problem, self.pair.text(branch.prefix_ids))
+            else:
+                unfinished[branch.key] = index, branch
+        requests = (branch.request() for _, branch in unfinished.values())
+        for answer in self.engine.decode(requests, self.policy):
+            index, branch = unfinished[answer.key]
+            text = self.pair.text(branch.prefix_ids + answer.token_ids)
+            yield index, WRONG if answer.truncated else assess(branch.problem, text)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from citer.data.tokens import half_schema, keep_fitting, reference_rows, shard_n
 from citer.decoding.served import verifier_of
 from citer.decoding.verifier import Verifier
 from citer.errors import InputError
+from citer.executors.base import WorkerParams
 from citer.executors.choose import write_tables
-from citer.executors.workers import WorkerParams
 from citer.models.folder import Carded, PairFolder
 from citer.models.forced import Predicted, Text, predict
 from citer.models.outlined import open_model

@@ -20,8 +20,7 @@ from citer.decoding.served import verifier_in
 from citer.decoding.verifier import Query
 from citer.executors.base import Executor
 from citer.labelling.contests import Branch, Contest, Decision
-from citer.labelling.labeller import Labeller, label_in_chunks
-from citer.labelling.rollout import Rollout
+from citer.labelling.labeller import Labeller, Rollout, label_in_chunks
 from citer.models.pair import Pair
 from citer.models.sampling import stable_hash
 from citer.progress import Advance

@@ -1,15 +1,161 @@
-"""The KV cache: one allocation with a slot per sequence. Slots are indexed, never moved."""
+"""The layout of a forward, and the KV cache.
+
+The new tokens of many sequences lie end to end, without padding. The cache is one allocation with a
+slot per sequence. Slots are indexed, never moved.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from citer.models.batch import Batch, lay_out
 from citer.models.families import FAMILIES
 
+# Maps hidden_WH and the rows' given_WK and noise_R6 to out_WC in float64. On a GPU it is captured
+# with the forward. It must therefore neither read its tensors on the host nor create tensors there.
+Read = Callable[[Tensor, Tensor, Tensor], Tensor]
 GROWTH = 64  # positions; capacity grows by multiples of it
 Copied = tuple[Tensor, Tensor]  # keys_LKPD and values_LKPD of one slot
+
+
+class Row(NamedTuple):
+    """The tokens that one slot adds to a forward: the part of `ids` that the slot lacks.
+
+    A `Read` gets the states after the last `len(given)` tokens. It gets one row of `given`, K
+    integers, with each state. If the row samples, `noise` has `Sampling.numbers` for each state;
+    the `Read` gets them with the row of the state, for R sampled states.
+    """
+
+    slot: int
+    ids: Sequence[int]
+    given: Sequence[Sequence[int]]
+    noise: Sequence[Sequence[int]] = ()
+
+
+class Batch(NamedTuple):
+    """M new tokens of N rows, at most T per row.
+
+    A row is a sequence. With its new tokens, the longest row has P positions. Only attention needs
+    rows padded to (N, T). A row is padded with its last token. `padded_NT` maps to that layout and
+    `flat_M` maps back. Both are None if all rows have `width` tokens. The forward returns the
+    states after the tokens `wanted_W`, the last ones of each row.
+    """
+
+    rows: slice | Tensor  # the rows' slots
+    span: int  # P
+    fresh: bool  # no row has earlier positions
+    slot_M: Tensor
+    position_M: Tensor
+    width: int = 1
+    wanted_W: Tensor | None = None  # None: all
+    padded_NT: Tensor | None = None
+    flat_M: Tensor | None = None
+    # Positions up to each token's own. None: all, or if `fresh`, all before it.
+    mask_NTP: Tensor | None = None
+
+    def side_by_side(self, tokens_M: Tensor) -> Tensor:
+        """Pad the rows for attention: (M, ...) → (N, T, ...)."""
+        if self.padded_NT is None:
+            return tokens_M.unflatten(0, (-1, self.width))
+        return tokens_M[self.padded_NT]
+
+    def end_to_end(self, tokens_NT: Tensor) -> Tensor:
+        """Remove the padding: (N, T, ...) → (M, ...)."""
+        flat = tokens_NT.flatten(0, 1)
+        return flat if self.flat_M is None else flat[self.flat_M]
+
+    def visible(self, window: int | None) -> Tensor | None:
+        """Return visible_NTP, the positions that a token attends to; None as for `mask_NTP`.
+
+        With a sliding window these are the last `window` ones, the token's own included.
+        """
+        if window is None or self.span <= window:
+            return self.mask_NTP
+        position_NT = self.side_by_side(self.position_M)
+        position_P = torch.arange(self.span, device=position_NT.device)
+        age_NTP = position_NT[:, :, None] - position_P
+        return (age_NTP >= 0) & (age_NTP < window)
+
+    def wanted(self, tokens_M: Tensor) -> Tensor:
+        """Select the tokens whose states are returned: (M, ...) → (W, ...)."""
+        return tokens_M if self.wanted_W is None else tokens_M[self.wanted_W]
+
+
+def lay_out(
+    slots: list[int],
+    starts: list[int],
+    counts: list[int],
+    wanted: list[int],
+    device: torch.device,
+) -> Batch:
+    """Lay out `counts[n]` new tokens for `slots[n]`, which already holds `starts[n]` positions.
+
+    The forward returns the states after each row's last `wanted[n]` tokens.
+    """
+    span = max(start + count for start, count in zip(starts, counts, strict=True))
+    slot_N, start_N, count_N = torch.tensor([slots, starts, counts], device=device)
+    # A slice, if possible: reading it needs no copy.
+    consecutive = slots == list(range(slots[0], slots[0] + len(slots)))
+    rows = slice(slots[0], slots[-1] + 1) if consecutive else slot_N
+    batch = Batch(rows, span, not any(starts), slot_N, start_N)
+    if max(counts) > 1:
+        batch = _uneven(batch, start_N, count_N, max(counts), sum(counts))
+        ends = accumulate(counts)
+        places = chain.from_iterable(range(e - n, e) for e, n in zip(ends, wanted, strict=True))
+        batch = batch._replace(wanted_W=torch.tensor(list(places), device=device))
+    even = max(counts) == 1 and min(starts) == max(starts)
+    return batch if even or batch.fresh else batch._replace(mask_NTP=_mask(batch))
+
+
+def lay_out_evenly(
+    rows: slice | Tensor,
+    span: int,
+    width: int,
+    wanted: int,
+    slot_N: Tensor,
+    start_N: Tensor,
+    count_N: Tensor,
+) -> Batch:
+    """Lay out `width` tokens for every slot: `count_N` new ones, then padding.
+
+    The forward returns the states after the last `wanted` new tokens of each row. The layout does
+    not depend on the tensors' values, so that it can be captured once and replayed.
+    """
+    column_T = torch.arange(width, device=slot_N.device)
+    column_NU = (count_N[:, None] - wanted + column_T[:wanted]).clamp(min=0)
+    first_N = torch.arange(len(slot_N), device=slot_N.device) * width
+    batch = Batch(
+        rows,
+        span,
+        fresh=False,
+        slot_M=slot_N.repeat_interleave(width),
+        position_M=(start_N[:, None] + column_T).flatten(),
+        width=width,
+        wanted_W=(first_N[:, None] + column_NU).flatten(),
+    )
+    return batch._replace(mask_NTP=_mask(batch))
+
+
+def _uneven(batch: Batch, start_N: Tensor, count_N: Tensor, width: int, total: int) -> Batch:
+    first_N = count_N.cumsum(0) - count_N
+    row_M = torch.repeat_interleave(count_N, output_size=total)
+    column_M = torch.arange(total, device=row_M.device) - first_N[row_M]
+    column_T = torch.arange(width, device=row_M.device)
+    return batch._replace(
+        slot_M=batch.slot_M[row_M],
+        position_M=start_N[row_M] + column_M,
+        padded_NT=first_N[:, None] + torch.minimum(column_T, count_N[:, None] - 1),
+        flat_M=row_M * width + column_M,
+    )
+
+
+def _mask(batch: Batch) -> Tensor:
+    position_NT = batch.side_by_side(batch.position_M)
+    return torch.arange(batch.span, device=position_NT.device) <= position_NT[:, :, None]
 
 
 def kv_shape(config: PreTrainedConfig) -> tuple[int, int, int]:

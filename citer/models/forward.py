@@ -20,8 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from citer.errors import InputError
-from citer.models.batch import Batch
-from citer.models.cache import SlotCache
+from citer.models.cache import Batch, SlotCache
 from citer.models.device import device_of
 from citer.models.families import FAMILIES, Family, Heads, LayerKind
 from citer.models.rounding import Int8Linear, deviation

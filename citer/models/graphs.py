@@ -18,8 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from citer.models.batch import Read, Row, lay_out_evenly
-from citer.models.cache import SlotCache
+from citer.models.cache import Read, Row, SlotCache, lay_out_evenly
 from citer.models.pair import LanguageModel
 
 WIDEST = 32  # tokens of a row

@@ -1,28 +1,147 @@
-"""Load the weights of one model, and choose the forward that runs them.
+"""Load the weights of one model, and choose the forward that runs them: ours, or the stock one.
 
-On a CPU, large linear layers hold their weights in oneDNN's own layout. A forward of few tokens
-should take as long as reading its weights once. PyTorch's layer takes longer. It reads float32
-weights twice for two tokens and three times for three; for four or more tokens it copies them. It
-converts bfloat16 weights in every forward.
+The stock forward is that of transformers, unchanged. It runs an LLM that ours cannot: one that is
+quantised, or whose layers are on several devices. It pads all rows to the longest and is slower
+than ours. Its keys and values are in our slots.
 """
 
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import pad
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from citer.config.params import PairParams
-from citer.models.device import device_for, device_map_for
+from citer.errors import InputError
+from citer.models.cache import Batch, Copied, SlotCache
+from citer.models.device import device_for, device_map_for, device_of
+from citer.models.families import FULL, SLIDING
 from citer.models.folder import ModelFolder
 from citer.models.forward import OWN, Forward, check_forward
-from citer.models.rounding import linear_layers, round_weights, works
-from citer.models.stock import STOCK, load_stock
+from citer.models.rounding import pack, round_weights
 from citer.progress import warn
 
-LARGE = 2**20  # bytes; smaller weights fit a core's cache
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-2}  # the largest deviation of a product
-FEWEST = 4  # tokens; with fewer, oneDNN's products are slower
+
+class SplitCache:
+    """A KV cache whose layers are on the devices of the network's layers: a `SlotCache` on each.
+
+    It has the methods of a `SlotCache`.
+    """
+
+    def __init__(self, network: PreTrainedModel, slots: int) -> None:
+        model: Any = network.base_model
+        devices = list(map(device_of, model.layers))
+        self.parts = {
+            device: SlotCache(network, slots, layers, device)
+            for device, layers in Counter(devices).items()
+        }
+        self._batches: dict[torch.device, Batch] = {}
+        # The device of each layer, and the layer's number there.
+        self._places = [(place, devices[:n].count(place)) for n, place in enumerate(devices)]
+
+    @property
+    def lengths(self) -> list[int]:
+        return next(iter(self.parts.values())).lengths
+
+    def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Batch:
+        """Prepare a forward on every device. Return the batch on the device of the last layer."""
+        self._batches = {
+            device: part.begin(slots, counts, wanted) for device, part in self.parts.items()
+        }
+        return self._batches[self._places[-1][0]]
+
+    def update(self, keys_NKTD: Tensor, values_NKTD: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Store a layer's new keys and values. Return those of all positions, (N, K, P, D) each.
+
+        transformers' attention calls it.
+        """
+        device, index = self._places[layer]
+        batch = self._batches[device]
+        new = (batch.end_to_end(kv.transpose(1, 2)) for kv in (keys_NKTD, values_NKTD))
+        return self.parts[device].update(index, batch, *new)
+
+    def copy(self, slot: int) -> list[Copied]:
+        return [part.copy(slot) for part in self.parts.values()]
+
+    def paste(self, slot: int, copied: list[Copied], length: int) -> None:
+        for part, held in zip(self.parts.values(), copied, strict=True):
+            part.paste(slot, held, length)
+
+    def cut(self, slot: int, length: int) -> None:
+        for part in self.parts.values():
+            part.cut(slot, length)
+
+
+def stock_hidden(
+    network: PreTrainedModel, ids_M: Tensor, batch: Batch, cache: SplitCache
+) -> Tensor:
+    """Run a forward and store its tokens in the cache. `batch` comes from the cache's `begin`.
+
+    Returns hidden_WH, the states of the wanted tokens after the final norm.
+    """
+    position_NT = batch.side_by_side(batch.position_M)
+    hidden_NTH = network.base_model(
+        input_ids=batch.side_by_side(ids_M.to(position_NT.device)),
+        position_ids=position_NT,
+        # Without masks, transformers would take all rows to have equal lengths.
+        attention_mask=_masks(network.config, batch.span, position_NT),
+        past_key_values=cache,
+        use_cache=True,
+    ).last_hidden_state
+    return batch.wanted(batch.end_to_end(hidden_NTH))
+
+
+def _masks(config: PreTrainedConfig, span: int, position_NT: Tensor) -> Tensor | dict[str, Tensor]:
+    """Return mask_N1TP, the positions that a token attends to, or one such mask per layer type."""
+    position_P = torch.arange(span, device=position_NT.device)
+    age_N1TP = (position_NT[:, :, None] - position_P)[:, None]
+    window = getattr(config, "sliding_window", None)
+    every = {FULL: age_N1TP >= 0}
+    every[SLIDING] = every[FULL] & (age_N1TP < window) if window else every[FULL]
+    kinds = set(getattr(config, "layer_types", None) or [SLIDING])
+    return {kind: every[kind] for kind in kinds} if len(kinds) > 1 else every[kinds.pop()]
+
+
+KVCache = SlotCache | SplitCache
+STOCK = Forward(stock_hidden, SplitCache, "with our cache than without it")
+
+
+@torch.inference_mode()
+def load_stock(path: Path, dtype: str, device_map: str) -> PreTrainedModel:
+    """Load a network as transformers loads it, quantised or not, on the devices of `device_map`.
+
+    Raises InputError if transformers cannot load it, would initialise a tensor at random, or cannot
+    run it in `dtype`.
+    """
+    try:
+        network, missing = _loaded(path, dtype, device_map)
+        first_11 = torch.tensor([[0]], device=device_of(network.get_input_embeddings()))
+        network.base_model(input_ids=first_11, use_cache=False)
+    except Exception as error:  # each quantiser raises errors of its own
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{path}: transformers cannot run it in {dtype}: {reason}") from error
+    if missing:
+        raise InputError(f"{path}: {missing[0]}: missing, config.json expects this tensor")
+    if any(weight.is_meta for weight in network.parameters()):
+        warn(f"{path}: too large for the devices: some weights are loaded again in every forward")
+    return network
+
+
+def _loaded(path: Path, dtype: str, device_map: str) -> tuple[PreTrainedModel, list[str]]:
+    """Return the network and the tensors that its files lack."""
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        path,
+        dtype=getattr(torch, dtype),
+        attn_implementation="sdpa",
+        local_files_only=True,
+        device_map=device_map,
+        output_loading_info=True,
+    )
+    network, report = loaded
+    return network.requires_grad_(False).eval(), sorted(report["missing_keys"])
 
 
 def forward_of(name: str, folder: ModelFolder, params: PairParams) -> Forward:
@@ -47,48 +166,3 @@ def load_network(name: str, folder: ModelFolder, params: PairParams) -> PreTrain
         round_weights(network) if folder.weights == "int8" else pack(network)
     check_forward(network, folder.path, forward)
     return network
-
-
-class PackedLinear(nn.Module):
-    """Replaces a linear layer for inference, with its weight converted."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight, FEWEST)
-        self.weight = nn.Parameter(weight, requires_grad=False)
-        self.bias = linear.bias
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Map (..., inputs) to (..., outputs)."""
-        states_MI = states.flatten(0, -2)
-        tokens = len(states_MI)
-        if tokens < FEWEST:
-            states_MI = pad(states_MI, (0, 0, 0, FEWEST - tokens))
-        states_MO = torch.ops.mkldnn._linear_pointwise(
-            states_MI, self.weight, self.bias, "none", [], ""
-        )
-        return states_MO[:tokens].unflatten(0, states.shape[:-1])
-
-
-def pack(network: nn.Module) -> None:
-    """Replace a network's large linear layers, if device and dtype allow it.
-
-    If the LM head shares its weights with the embedding, they are held twice, since the embedding
-    needs the plain layout. The packed layers use private operators of PyTorch. If these have
-    changed, no layer is replaced, and a warning says that decoding is slower.
-    """
-    places = [place for place in linear_layers(network) if _packable(place[2].weight)]
-    if places and not works(places[0][2], PackedLinear, TOLERANCE[places[0][2].weight.dtype]):
-        warn(f"torch {torch.__version__}: oneDNN's operators have changed: decoding will be slower")
-        return
-    for parent, name, layer in places:
-        setattr(parent, name, PackedLinear(layer))
-
-
-def _packable(weight: Tensor) -> bool:
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return False
-    if weight.dtype == torch.bfloat16:
-        supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)  # else: False
-        return weight.nbytes >= LARGE and supported()
-    return weight.nbytes >= LARGE and weight.dtype == torch.float32

@@ -8,9 +8,8 @@ from dataclasses import replace
 import torch
 
 from citer.config.pair import PairParams
-from citer.executors.base import Executor, InLine
+from citer.executors.base import Executor, InLine, WorkerParams
 from citer.executors.choose import executor_for
-from citer.executors.workers import WorkerParams
 from citer.models.device import device_for
 from citer.models.folder import Carded, ModelFolder, PairFolder, outline
 from citer.models.pair import LanguageModel, Pair, load_model, load_pair, make_model, make_pair

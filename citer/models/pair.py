@@ -14,13 +14,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from citer.config.pair import PairParams, Weights
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
-from citer.models.batch import Batch
-from citer.models.cache import kv_shape
+from citer.models.cache import Batch, kv_shape
 from citer.models.device import device_of
 from citer.models.folder import Carded, ModelCard, ModelFolder, PairFolder
 from citer.models.forward import OWN, Forward
-from citer.models.network import forward_of, load_network
-from citer.models.stock import KVCache
+from citer.models.network import KVCache, forward_of, load_network
 from citer.models.tokenizer import StopTexts
 from citer.models.vocabulary import Vocabulary
 

@@ -1,8 +1,13 @@
-"""Linear layers with weights of 8 bits and a scale per row.
+"""Linear layers for inference: with weights of 8 bits and a scale per row, or packed by oneDNN.
 
-On a CPU, FBGEMM multiplies them by states that are rounded to 8 bits, with a scale per token. With
-a scale per tensor, as torch's dynamic layers have, an answer would depend on the others in its
-batch. Elsewhere the weights are converted in every forward.
+On a CPU, FBGEMM multiplies weights of 8 bits by states that are rounded to 8 bits, with a scale per
+token. With a scale per tensor, as torch's dynamic layers have, an answer would depend on the others
+in its batch. Elsewhere the weights are converted in every forward.
+
+On a CPU, large layers that are not rounded hold their weights in oneDNN's own layout. A forward of
+few tokens should take as long as reading its weights once. PyTorch's layer takes longer. It reads
+float32 weights twice for two tokens and three times for three; for four or more tokens it copies
+them. It converts bfloat16 weights in every forward.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +15,7 @@ from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 
 from citer.progress import warn
 
@@ -18,6 +23,9 @@ from citer.progress import warn
 LEVELS = 127 if getattr(torch.cpu, "_is_vnni_supported", bool)() else 63
 TINY = torch.finfo(torch.float32).tiny  # in place of the scale of zeros
 TOLERANCE = 0.1  # the largest deviation of a product from that of the layer before it was rounded
+LARGE = 2**20  # bytes; smaller weights fit a core's cache
+PACKED = {torch.float32: 1e-4, torch.bfloat16: 1e-2}  # the largest deviation of a packed layer's
+FEWEST = 4  # tokens; with fewer, oneDNN's products are slower
 
 
 class Int8Linear(nn.Module):
@@ -74,6 +82,51 @@ def round_weights(network: nn.Module) -> None:
             warn(f"torch {torch.__version__}: FBGEMM does not run here: decoding will be slower")
     for parent, name, layer in places:
         setattr(parent, name, make(layer))
+
+
+class PackedLinear(nn.Module):
+    """Replaces a linear layer for inference, with its weight converted."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight, FEWEST)
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = linear.bias
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Map (..., inputs) to (..., outputs)."""
+        states_MI = states.flatten(0, -2)
+        tokens = len(states_MI)
+        if tokens < FEWEST:
+            states_MI = pad(states_MI, (0, 0, 0, FEWEST - tokens))
+        states_MO = torch.ops.mkldnn._linear_pointwise(
+            states_MI, self.weight, self.bias, "none", [], ""
+        )
+        return states_MO[:tokens].unflatten(0, states.shape[:-1])
+
+
+def pack(network: nn.Module) -> None:
+    """Replace a network's large linear layers, if device and dtype allow it.
+
+    If the LM head shares its weights with the embedding, they are held twice, since the embedding
+    needs the plain layout. The packed layers use private operators of PyTorch. If these have
+    changed, no layer is replaced, and a warning says that decoding is slower.
+    """
+    places = [place for place in linear_layers(network) if _packable(place[2].weight)]
+    if places and not works(places[0][2], PackedLinear, PACKED[places[0][2].weight.dtype]):
+        warn(f"torch {torch.__version__}: oneDNN's operators have changed: decoding will be slower")
+        return
+    for parent, name, layer in places:
+        setattr(parent, name, PackedLinear(layer))
+
+
+def _packable(weight: Tensor) -> bool:
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if weight.dtype == torch.bfloat16:
+        supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)  # else: False
+        return weight.nbytes >= LARGE and supported()
+    return weight.nbytes >= LARGE and weight.dtype == torch.float32
 
 
 def linear_layers(network: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:

@@ -20,8 +20,7 @@ from citer.evaluation.choice import Chosen, deployed
 from citer.evaluation.cost import batches
 from citer.evaluation.measure import Measure
 from citer.evaluation.methods import MODELS, Kind, Row, Style, label
-from citer.evaluation.metrics import CONFIDENCE
-from citer.evaluation.paired import RESAMPLES, Frontier, interval, resamples
+from citer.evaluation.metrics import CONFIDENCE, RESAMPLES, Frontier, interval, resamples
 from citer.evaluation.points import rule_columns, rule_of
 from citer.evaluation.scorers import SCORERS
 from citer.report.standings import markdown

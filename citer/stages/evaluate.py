@@ -2,7 +2,7 @@
 
 from citer.config.params import Params
 from citer.evaluation.candidates import scorers_of
-from citer.evaluation.place import counted
+from citer.evaluation.cost import counted
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.models.bundle import check_identity, read_bundle
 from citer.models.device import announce

@@ -21,8 +21,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.executors.base import Executor
 from citer.labelling.contests import ByRow
-from citer.labelling.labeller import Labeller, label_in_chunks
-from citer.labelling.rollout import Rollout
+from citer.labelling.labeller import Labeller, Rollout, label_in_chunks
 from citer.labelling.suffix import Calibration, Suffix, calibrate
 from citer.models.bundle import check_identity, folder_identity, read_bundle
 from citer.models.device import announce

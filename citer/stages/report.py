@@ -12,9 +12,9 @@ from citer.data.tasks import task_label
 from citer.data.tasks.grading import Failures, merged
 from citer.errors import InputError
 from citer.evaluation.choice import Chosen, ChosenRule, deployed
+from citer.evaluation.cost import counted
 from citer.evaluation.measure import GREEDY, Conditions
 from citer.evaluation.methods import ITERATIONS, Kind, Row, label, numbered, styles
-from citer.evaluation.place import counted
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, Findings, read_findings
 from citer.progress import say
 from citer.report.charts import png

@@ -15,9 +15,9 @@ from mlflow.entities import Run
 from citer.config.params import Params, ServeParams
 from citer.errors import InputError
 from citer.evaluation.choice import upper_bound
+from citer.evaluation.cost import cap, schedules
 from citer.evaluation.gate import Answered, Decision, Gate, Graded, GradedAnswers
 from citer.evaluation.measure import Conditions
-from citer.evaluation.place import cap, schedules
 from citer.evaluation.points import rule_columns, rule_of
 from citer.rule import LLM, Rule
 from citer.storage.schema import OUTCOME

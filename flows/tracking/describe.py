@@ -10,9 +10,9 @@ from mlflow.entities import Run
 from mlflow.entities.model_registry import ModelVersion
 
 from citer.config.params import ServeParams
+from citer.evaluation.cost import schedules
 from citer.evaluation.measure import MEASURES, Conditions
 from citer.evaluation.metrics import share_interval
-from citer.evaluation.place import schedules
 from citer.evaluation.scorers import SCORERS
 from citer.rule import Rule
 from citer.stages.paths import PAGE

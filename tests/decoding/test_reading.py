@@ -19,8 +19,7 @@ from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm, low_en
 from citer.decoding.runner import Drafts
 from citer.decoding.verifier import Verdicts
 from citer.evaluation.bounds import random
-from citer.models.batch import Read
-from citer.models.cache import SlotCache
+from citer.models.cache import Read, SlotCache
 from citer.models.graphs import DRAW, Shape, static_forward
 from citer.models.pair import LanguageModel, Pair
 from citer.models.router import Head

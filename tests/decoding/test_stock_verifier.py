@@ -14,12 +14,11 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.verifier import LocalVerifier, Query, Verdict
 from citer.labelling.scoring import half, score
-from citer.models import stock
 from citer.models.bundle import identity
 from citer.models.device import device_for, device_map_for
 from citer.models.folder import ModelFolder
+from citer.models.network import STOCK
 from citer.models.pair import LanguageModel, Pair, load_model
-from citer.models.stock import STOCK
 from tests.decoding.reference import rounded
 from tests.decoding.test_engine import MAX_NEW_TOKENS, generate_alone, make_requests
 from tests.decoding.test_trie import branches
@@ -94,7 +93,9 @@ def test_a_cache_on_two_devices_gives_the_same_verdicts(
 ) -> None:
     """A CPU has one device by two names. The network has two layers."""
     layers = list(pair.llm.network.base_model.layers)
-    monkeypatch.setattr(stock, "device_of", lambda layer: torch.device("cpu", layers.index(layer)))
+    monkeypatch.setattr(
+        "citer.models.network.device_of", lambda layer: torch.device("cpu", layers.index(layer))
+    )
     parts = in_stock(pair.llm).cache(SLOTS).parts
     assert [cache.keys_LSKPD.shape[0] for cache in parts.values()] == [1, 1]
     assert_equal_verifiers(in_stock(pair.llm), pair)

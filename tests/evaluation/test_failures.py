@@ -4,9 +4,8 @@ from citer.config.params import SHIPPED, load_params
 from citer.data.problems import Problem
 from citer.data.tasks.grading import Failures
 from citer.decoding.answer import Counts
-from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.cost import Prices, Trace, counted
 from citer.evaluation.measure import ACCURACY, Conditions
-from citer.evaluation.place import counted
 from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Result, Run

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from citer.evaluation import paired
-from citer.evaluation.paired import RESAMPLES, Frontier, interval, resamples
+from citer.evaluation import metrics
+from citer.evaluation.metrics import RESAMPLES, Frontier, interval, resamples
 
 # Five rules in no order. Sample 0: the rule of cost 4 is beaten by that of cost 3, and that of
 # cost 2 by a mix of its neighbours. In sample 1 all are equally accurate.
@@ -59,7 +59,7 @@ def test_resamples_draw_as_many_questions_of_the_task_each_time():
 
 def test_the_intervals_of_both_numbers_cover_the_truth_as_often_as_they_say(monkeypatch):
     """200 studies of 400 questions; the answers of all rules to a question are correlated."""
-    monkeypatch.setattr(paired, "RESAMPLES", 300)
+    monkeypatch.setattr(metrics, "RESAMPLES", 300)
     rng = np.random.default_rng(1)
     share_V = np.array([0.4, 0.62, 0.8, 0.9, 0.95, 0.85])  # SLM, three rules, LLM; our rule
     bytes_V = np.array([1.0, 2.0, 3.5, 5.0, 9.0, 3.0])

@@ -21,9 +21,8 @@ from citer.decoding.policy import (
 )
 from citer.evaluation.candidates import method_of
 from citer.evaluation.choice import Candidate, choose_each, deployed
-from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.cost import Prices, Trace, counted, schedules
 from citer.evaluation.evidence import HELD_OUT, compared
-from citer.evaluation.place import counted, schedules
 from citer.evaluation.points import Findings, rule_of
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import Result, Run, request

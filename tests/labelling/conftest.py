@@ -9,7 +9,7 @@ from citer.config.params import PairParams, ScoreParams
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_tokens
-from citer.executors.workers import WorkerParams
+from citer.executors.base import WorkerParams
 from citer.labelling.scoring import score_half
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair

@@ -9,8 +9,7 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.executors.base import InLine
 from citer.labelling import suffix
-from citer.labelling.labeller import Labeller
-from citer.labelling.rollout import Rollout
+from citer.labelling.labeller import Labeller, Rollout
 from citer.labelling.suffix import MARGIN, Calibration, Suffix, calibrate, choose, sample
 from tests.labelling.conftest import Taught
 

@@ -8,8 +8,7 @@ import pytest
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE
 from citer.executors.base import InLine
-from citer.labelling.labeller import Labeller, label_in_chunks
-from citer.labelling.rollout import Rollout
+from citer.labelling.labeller import Labeller, Rollout, label_in_chunks
 from citer.storage.schema import PREFERENCE
 from citer.storage.tables import read_table, write_table
 from tests.labelling.conftest import Taught

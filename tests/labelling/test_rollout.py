@@ -14,8 +14,7 @@ from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy, routed
 from citer.labelling.contests import Branch, Contest, Decision
-from citer.labelling.labeller import Labeller
-from citer.labelling.rollout import Rollout
+from citer.labelling.labeller import Labeller, Rollout
 from citer.models.pair import LanguageModel
 from citer.models.router import Router, features
 from citer.rule import Rule

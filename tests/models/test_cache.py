@@ -5,8 +5,7 @@ import torch
 from transformers import DynamicCache
 
 from citer.decoding.runner import ModelRunner
-from citer.models.batch import Row
-from citer.models.cache import SlotCache
+from citer.models.cache import Row, SlotCache
 from citer.models.pair import Pair
 from tests.decoding.reference import next_hidden
 

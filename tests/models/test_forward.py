@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from citer.errors import InputError
 from citer.models.cache import SlotCache
 from citer.models.forward import TOLERANCE, check_forward, wanted_hidden
-from citer.models.stock import STOCK
+from citer.models.network import STOCK
 from tests.networks import CASES, network
 
 WINDOWS = [case for case in CASES if "sliding_window" in CASES[case]]

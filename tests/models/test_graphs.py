@@ -10,9 +10,8 @@ from citer.config.params import PairParams
 from citer.decoding.answer import Work
 from citer.decoding.engine import Engine
 from citer.decoding.runner import Held, ModelRunner
-from citer.models.batch import Row
 from citer.models.bundle import identity
-from citer.models.cache import SlotCache
+from citer.models.cache import Row, SlotCache
 from citer.models.folder import PairFolder
 from citer.models.graphs import MOST, SHORTEST, WIDEST, cuda_graphs, no_graphs
 from citer.models.pair import LanguageModel, Pair, load_pair

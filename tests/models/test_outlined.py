@@ -7,9 +7,8 @@ import torch
 
 from citer.config.params import PairParams
 from citer.decoding.engine import Engine
-from citer.executors.base import InLine
+from citer.executors.base import InLine, WorkerParams
 from citer.executors.processes import CPU, Forked, Spawned
-from citer.executors.workers import WorkerParams
 from citer.models.bundle import identity
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_model, open_pair, outline_pair

@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Ph
 
 from citer.models.cache import SlotCache
 from citer.models.forward import wanted_hidden
-from citer.models.network import LARGE, PackedLinear, pack
 from citer.models.pair import LanguageModel
+from citer.models.rounding import LARGE, PackedLinear, pack
 
 
 def layer(dtype: torch.dtype, outputs: int = 1024, bias: bool = True) -> nn.Linear:

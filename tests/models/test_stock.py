@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from citer.models.stock import SplitCache, stock_hidden
+from citer.models.network import SplitCache, stock_hidden
 from tests.networks import CASES, network
 
 # Tokens per row, and how many of their states are wanted: a prefill, a catch-up and a step.

@@ -14,7 +14,7 @@ from citer.errors import InputError
 from citer.evaluation import study
 from citer.evaluation.candidates import STYLES
 from citer.evaluation.choice import ChosenRule
-from citer.evaluation.place import counted
+from citer.evaluation.cost import counted
 from citer.evaluation.points import Findings, read_findings, rule_of
 from citer.stages import evaluate, paths, rivals
 from citer.storage.tables import read_as, read_json, table_metadata

@@ -60,7 +60,7 @@ def test_without_answers_every_label_in_the_llms_references_is_made_without_a_ro
     scored: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(answer=None, written_by="llm")
-    monkeypatch.setattr("citer.labelling.rollout.assess", lambda *_: pytest.fail("graded"))
+    monkeypatch.setattr("citer.labelling.labeller.assess", lambda *_: pytest.fail("graded"))
     label.run(scored, 1)
     metadata = table_metadata(paths.preferences(1))
     expected = {"references": "llm", "outcome": "suffix", "margin": MARGIN}
