@@ -81,14 +81,17 @@ def candidates(
     """
     audits = sorted({0.0, *params.audits, 1.0})
     rules = (
-        [Rule(*visit, audit, name, drafter, cap) for visit in visits]
+        [Rule(*visit, audit, name, drafter, cap) for visit in visits if _fits(visit, cap)]
         for drafter, name, audit in product(drafters, scorers, audits)
         if (visits := _visits(name, drafter, audit, taus, params))
     )
-    fitting = (filter(_fits, own) for own in rules)
-    lines = [_line(scorers, [*one]) for own in fitting for _, one in groupby(own, method_of)]
+    named = ((name, [*one]) for own in rules for name, one in groupby(own, method_of))
     wanted = {NAMES.get(name, name) for name in params.candidates}
-    return [line for line in lines if line.method.name in wanted]
+    return [
+        Line(Method(name, scorers[own[0].by], STYLES[name]), own)
+        for name, own in named
+        if name in wanted
+    ]
 
 
 def _visits(
@@ -107,13 +110,8 @@ def _visits(
     return [*every, *risky] if drafter == "lookup" else every
 
 
-def _fits(rule: Rule) -> bool:
-    return rule.visit != "every" or not rule.cap or rule.at <= rule.cap
-
-
-def _line(scorers: Mapping[str, Scorer], rules: Sequence[Rule]) -> Line:
-    name = method_of(rules[0])
-    return Line(Method(name, scorers[rules[0].by], STYLES[name]), rules)
+def _fits(visit: tuple[When, float], cap: int) -> bool:
+    return visit[0] != "every" or not cap or visit[1] <= cap
 
 
 def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from typing import NamedTuple
 
 from scipy.special import betaincinv
 
@@ -117,8 +118,7 @@ def choose(passed: Iterable[Candidate], epsilon: float, delta: float) -> ChosenR
     )
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A rule in the sequence, with its results on the held-out questions and on validation."""
 
     method: str
@@ -162,16 +162,8 @@ def sequence(seen: Sequence[Candidate], epsilon: float) -> list[int]:
     Returns the numbers of the rules. Those that lose more than epsilon of the held-out questions at
     confidence 95 % are left out.
     """
-
-    def risk(number: int) -> tuple[int, float]:
-        return seen[number].discordant, -seen[number].cost
-
-    numbers = (
-        number
-        for number, each in enumerate(seen)
-        if _lower_bound(each.discordant, each.n) <= epsilon
-    )
-    return sorted(numbers, key=risk)
+    safe = [n for n, each in enumerate(seen) if _lower_bound(each.discordant, each.n) <= epsilon]
+    return sorted(safe, key=lambda n: (seen[n].discordant, -seen[n].cost))
 
 
 def worth_testing(family: Sequence[Candidate]) -> list[int]:

@@ -46,21 +46,19 @@ class Evidence(NamedTuple):
         answers: dict[Tried, dict[str, Row]] = {}
         for row in found.outcomes.filter(pc.field("split") == split).to_pylist():
             answers.setdefault(_tried(row), {})[row["problem_id"]] = row
-        points = {_tried(row): row for row in found.points if _is_whole(row, split)}
-        return cls(answers, points, measure, schedules)
+        whole = [row for row in found.points if (row["split"], row["task"]) == (split, "all")]
+        return cls(answers, {_tried(row): row for row in whole}, measure, schedules)
 
     def candidate(self, tried: Tried) -> Candidate:
         """Compare a rule's answers with the LLM's own answers to the same questions."""
         rows, llm = self.answers.get(tried, {}), self.answers.get(LLM_ALONE, {})
-        kept = [row["correct"] for key, row in rows.items() if self._counts(llm[key])]
         if not rows:
             return Candidate(tried.rule, 0, 0, 0.0, 0.0)
+        counts = self.measure.counts
+        kept = [row["correct"] for key, row in rows.items() if counts(llm[key]["correct"])]
         point = self.points[tried]
         cost = price(point, self.schedules)
         return Candidate(tried.rule, len(kept), kept.count(False), point["llm_fraction"], cost)
-
-    def _counts(self, llm: Row) -> bool:
-        return self.measure.counts(llm["correct"])
 
 
 def price(point: Row, schedules: Sequence[Batch]) -> float:
@@ -76,10 +74,6 @@ def compared(run: "Run", llm: "Run", schedules: Sequence[Batch]) -> Candidate:
     total = Counts.total(own.counts for own in run.results)
     fraction = total.llm_tokens / total.tokens
     return Candidate(run.rule, len(kept), kept.count(False), fraction, cost)
-
-
-def _is_whole(row: Row, split: str) -> bool:
-    return bool((row["split"], row["task"]) == (split, "all"))
 
 
 def _tried(row: Row) -> Tried:

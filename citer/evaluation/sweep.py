@@ -6,7 +6,7 @@ A part of the questions is a unit with its own file. A killed run keeps finished
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil
 from pathlib import Path
 from typing import NamedTuple
@@ -153,7 +153,7 @@ def sweep(
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
     names = ", ".join(dict.fromkeys(line.method.name for line in lines))
     title, by_id = f"{names} on {problems[0].split}", {p.problem_id: p for p in problems}
-    parts, job = parts_of(problems, engine, folder), _Answering(engine, policies, sampler)
+    parts, job = parts_of(problems, engine, folder), partial(_answer, engine, policies, sampler)
     results: dict[tuple[int, str], Result] = {}
     for row in answered(executor, job, parts, RESULT, title, len(policies)):
         results[row["policy"], row["problem_id"]] = from_row(row, by_id)
@@ -200,38 +200,36 @@ def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) ->
     return [Run(name, p.rule, results[p], prices, style) for p in line.policies]
 
 
-@dataclass(frozen=True)
-class _Answering:
-    """The job of a sweep: answer and grade problems by every policy."""
+def _answer(
+    engine: Engine,
+    policies: Sequence[Policy],
+    sampler: Sampler,
+    problems: Sequence[Problem],
+    advance: Advance,
+) -> pa.Table:
+    """Answer and grade problems by every policy: the job of a sweep.
 
-    engine: Engine
-    policies: Sequence[Policy]
-    sampler: Sampler
+    Returns their RESULT table, in the order in which the answers finish. What cannot be graded
+    counts as wrong.
+    """
+    by_id, pair = {problem.problem_id: problem for problem in problems}, engine.pair
+    requests = {key: request(each, pair, sampler) for key, each in by_id.items()}
+    place = {policy: number for number, policy in enumerate(policies)}
+    rows: list[Row] = []
 
-    def __call__(self, problems: Sequence[Problem], /, *, advance: Advance) -> pa.Table:
-        """Return the RESULT table of the problems, in the order in which the answers finish.
+    @lru_cache(1024)  # a question's answers come together, and many policies give the same
+    def graded(key: str, token_ids: tuple[int, ...]) -> Grade:
+        return assess(by_id[key], pair.text(token_ids))
 
-        What cannot be graded counts as wrong.
-        """
-        by_id = {problem.problem_id: problem for problem in problems}
-        pair = self.engine.pair
-        requests = {key: request(each, pair, self.sampler) for key, each in by_id.items()}
-        place = {policy: number for number, policy in enumerate(self.policies)}
-        rows: list[Row] = []
-
-        @lru_cache(1024)  # a question's answers come together, and many policies give the same
-        def graded(key: str, token_ids: tuple[int, ...]) -> Grade:
-            return assess(by_id[key], pair.text(token_ids))
-
-        for answer in self.engine.sweep(requests.values(), self.policies):
-            problem = by_id[answer.key]
-            can_be_right = problem.gradable and not answer.truncated
-            grade = graded(answer.key, answer.token_ids) if can_be_right else WRONG
-            prompt_len = len(requests[answer.key].prompt_ids)
-            result = Result.of(problem, prompt_len, answer, grade)
-            rows.append(as_row(place[answer.policy], result))
-            advance(1)
-        return pa.Table.from_pylist(rows, RESULT)
+    for answer in engine.sweep(requests.values(), policies):
+        problem = by_id[answer.key]
+        can_be_right = problem.gradable and not answer.truncated
+        grade = graded(answer.key, answer.token_ids) if can_be_right else WRONG
+        prompt_len = len(requests[answer.key].prompt_ids)
+        result = Result.of(problem, prompt_len, answer, grade)
+        rows.append(as_row(place[answer.policy], result))
+        advance(1)
+    return pa.Table.from_pylist(rows, RESULT)
 
 
 def request(problem: Problem, pair: Pair, sampler: Sampler = ALL_GREEDY) -> Request:

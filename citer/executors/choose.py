@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Generic, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import torch
@@ -85,20 +85,19 @@ def write_tables(
 
     A file is written completely or not at all.
     """
-    to_file = _ToFile(job, schema, dict(metadata))
+    to_file = partial(_to_file, job, schema, dict(metadata))
     units = [Unit(str(path), (path, each)) for path, each in inputs.items()]
     for _ in executor.run(to_file, units, advance):
         pass
 
 
-@dataclass(frozen=True)
-class _ToFile(Generic[I]):
-    """A job that writes the table which another job returns."""
-
-    job: Job[I, pa.Table]
-    schema: pa.Schema
-    metadata: dict[str, Any]
-
-    def __call__(self, inputs: tuple[Path, I], /, *, advance: Advance) -> None:
-        path, content = inputs
-        write_table(path, self.job(content, advance=advance), self.schema, self.metadata)
+def _to_file(
+    job: Job[I, pa.Table],
+    schema: pa.Schema,
+    metadata: dict[str, Any],
+    inputs: tuple[Path, I],
+    advance: Advance,
+) -> None:
+    """Write the table that another job returns: a job of its own."""
+    path, content = inputs
+    write_table(path, job(content, advance=advance), schema, metadata)

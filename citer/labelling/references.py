@@ -1,7 +1,7 @@
 """Let the LLM answer questions that need a reference, in parts that have a file each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, assess
-from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
+from citer.evaluation.methods import Row
 from citer.evaluation.sweep import answered, parts_of, request
 from citer.executors.base import Executor
 from citer.models.pair import Pair
@@ -56,33 +56,31 @@ def write(
     """
     engine = Engine(pair, trying.slots, trying.max_new_tokens)
     parts = parts_of(problems, engine, folder)
-    rows = answered(executor, _Writing(engine, trying), parts, WRITTEN, title)
+    rows = answered(executor, partial(_write, engine, trying), parts, WRITTEN, title)
     return {row.pop("problem_id"): Written(**row) for row in rows}
 
 
-@dataclass(frozen=True)
-class _Writing:
-    """The job: answer each problem, and keep the answer if it can be a reference."""
+def _write(
+    engine: Engine, trying: Trying, problems: Sequence[Problem], advance: Advance
+) -> pa.Table:
+    """Answer each problem, and keep the answer if it can be a reference: a job.
 
-    engine: Engine
-    trying: Trying
+    Returns the WRITTEN table of the problems, in their order.
+    """
+    by_id = {problem.problem_id: problem for problem in problems}
+    requests = (request(each, engine.pair, trying.sampler) for each in problems)
+    written: dict[str, Row] = {}
+    for answer in engine.decode(requests, LLM_ALONE):
+        text, cut_off = engine.pair.text(answer.token_ids), answer.truncated
+        judged = _judged(by_id[answer.key], text, cut_off, trying.must_be_right)
+        written[answer.key] = {"problem_id": answer.key, **judged._asdict()}
+        advance(1)
+    return pa.Table.from_pylist([written[key] for key in by_id], WRITTEN)
 
-    def __call__(self, problems: Sequence[Problem], /, *, advance: Advance) -> pa.Table:
-        """Return the WRITTEN table of the problems, in their order."""
-        by_id = {problem.problem_id: problem for problem in problems}
-        requests = (request(each, self.engine.pair, self.trying.sampler) for each in problems)
-        written: dict[str, Written] = {}
-        for answer in self.engine.decode(requests, LLM_ALONE):
-            written[answer.key] = self._judged(by_id[answer.key], answer)
-            advance(1)
-        rows = [{"problem_id": p.problem_id, **written[p.problem_id]._asdict()} for p in problems]
-        return pa.Table.from_pylist(rows, WRITTEN)
 
-    def _judged(self, problem: Problem, answer: Answer) -> Written:
-        text, cut_off = self.engine.pair.text(answer.token_ids), answer.truncated
-        correct, failure = None, None
-        if problem.answer is not None:
-            correct, _, failure = WRONG if cut_off else assess(problem, text)
-        if cut_off or (self.trying.must_be_right and correct is False):
-            return Written(None, correct, failure, cut_off)
-        return Written(text, correct, failure, cut_off)
+def _judged(problem: Problem, text: str, cut_off: bool, must_be_right: bool) -> Written:
+    correct, failure = None, None
+    if problem.answer is not None:
+        correct, _, failure = WRONG if cut_off else assess(problem, text)
+    is_kept = not cut_off and not (must_be_right and correct is False)
+    return Written(text if is_kept else None, correct, failure, cut_off)

@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -104,14 +104,12 @@ def _headline(study: PageStudy) -> dict[str, Any]:
         "llm": alone_of(study.points)[1],
         "batches": study.batches,
         "delayed": any(batch.schedule == "delayed" for batch in study.batches),
-        "meanings": list(_meanings(styles(study.points), study.iteration)),
+        "meanings": [
+            (label(method), meaning)
+            for method in styles(study.points)
+            if (meaning := MEANINGS.get(method.removesuffix(f"_{study.iteration}")))
+        ],
     }
-
-
-def _meanings(methods: Iterable[str], iteration: str) -> Iterator[tuple[str, str]]:
-    for method in methods:
-        if meaning := MEANINGS.get(method.removesuffix(f"_{iteration}")):
-            yield label(method), meaning
 
 
 def _charts(study: PageStudy) -> dict[str, Any]:

@@ -105,23 +105,15 @@ def chosen_point(points: Sequence[Row], method: str, rule: Rule, task: str = "al
 
 
 def _readings(points: Sequence[Row], method: str, task: str, llm: Row) -> Row:
-    line = frontier(points, method, task)
-    fractions, accuracies = _column(line, "llm_fraction"), _column(line, "accuracy")
-    fraction = fraction_for(SHARE * llm["accuracy"], fractions, accuracies)
-    return {AT_SHARE: fraction} | _costs(points, method, task, llm)
+    """Return the LLM fraction and the costs that reach shares of the LLM's accuracy."""
 
+    def least(column: str, share: float, line: Sequence[Row]) -> float | None:
+        values, accuracies = ([point[name] for point in line] for name in (column, "accuracy"))
+        return fraction_for(share * llm["accuracy"], values, accuracies)
 
-def _costs(points: Sequence[Row], method: str, task: str, llm: Row) -> Row:
-    line = efficient(points, method, task)
-    costs, accuracies = _column(line, "cost_b1"), _column(line, "accuracy")
-    return {
-        name: fraction_for(share * llm["accuracy"], costs, accuracies)
-        for name, share in COSTS.items()
-    }
-
-
-def _column(line: Sequence[Row], name: str) -> list[float]:
-    return [point[name] for point in line]
+    cheap = efficient(points, method, task)
+    fraction = least("llm_fraction", SHARE, frontier(points, method, task))
+    return {AT_SHARE: fraction} | {n: least("cost_b1", s, cheap) for n, s in COSTS.items()}
 
 
 def metrics(rows: Sequence[Row], chosen: Chosen, measure: Measure) -> dict[str, Row]:
@@ -212,7 +204,7 @@ def standings_table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure)
         table.add_row(
             task_label(row["task"]),
             label(row["method"]),
-            _accuracy(row),
+            f"{row['accuracy']:.1%} {interval(row)}",
             *(f"{row['mean_share']:.1%}" for _ in shares),
             f"{row['llm_fraction']:.3f}",
             f"{row['visits_per_token']:.3f}",
@@ -221,11 +213,6 @@ def standings_table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure)
             *("" if row.get(name) is None else f"{row[name]:.3f}" for name in (AT_SHARE, *COSTS)),
         )
     return markdown(table)
-
-
-def _accuracy(row: Row) -> str:
-    share = f"{row['accuracy']:.1%}"
-    return f"{share} {interval(row)}"
 
 
 def _cost(row: Row, size: int) -> str:

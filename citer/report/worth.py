@@ -88,7 +88,8 @@ def parts(rule: Rule) -> list[Other]:
                 found[f"{other.labels} in place of {own.labels}"] = _with(rule, name, accepts)
             elif other.labels == own.labels and other.input != own.input:
                 found[f"{other.input} in place of {own.input}"] = _with(rule, name, accepts)
-        found["certainty alone"] = _by_certainty(rule, accepts)
+        entropy, probability = (_with(rule, by, accepts) for by in ("entropy", "probability"))
+        found["certainty alone"] = lambda *run: entropy(*run) or probability(*run)
     return [Other(name, PART, has) for name, has in found.items()]
 
 
@@ -96,11 +97,6 @@ def _acceptance(rule: Rule) -> str:
     if not rule.asks_slm:
         return "alone"
     return "audit 1" if rule.exact else "audit β" if rule.audit else "no audit"
-
-
-def _by_certainty(like: Rule, acceptance: str) -> Has:
-    entropy, probability = (_with(like, by, acceptance) for by in ("entropy", "probability"))
-    return lambda method, rule: entropy(method, rule) or probability(method, rule)
 
 
 def _with(like: Rule, by: str, acceptance: str) -> Has:
