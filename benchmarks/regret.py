@@ -17,9 +17,8 @@ from typing import Annotated, Any
 from benchmarks.fresh import Answered, Seen, answered_fresh
 from citer.config.params import load_params
 from citer.evaluation.choice import Candidate
-from citer.evaluation.methods import label
+from citer.evaluation.methods import SCORERS, label
 from citer.evaluation.metrics import share_interval
-from citer.evaluation.scorers import SCORERS
 from citer.sections import Count, Listed, Section
 from citer.storage.tables import read_as, write_json, write_text
 from citer.storage.yaml_file import edited

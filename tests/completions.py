@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from citer.models.forced import padded_batch
-from citer.models.pair import LanguageModel
+from citer.models.pair import LanguageModel, padded_batch
 
 Chances = dict[int, float]
 

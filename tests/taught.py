@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from citer.data.problems import Problem
 from citer.models.folder import ModelFolder
-from citer.models.forced import padded_batch
+from citer.models.pair import padded_batch
 from tests.tiny import MATH, MC, TinyPair, make_tiny_pair
 
 LABELS = "ABC"

@@ -81,7 +81,7 @@ def test_edited_code_changes_the_digests_of_the_stages_that_import_it(
 def test_comments_and_docstrings_change_no_digest(edit: Callable[..., None]) -> None:
     before = stage_digests()
     edit("citer/labelling/scoring.py", '"""Teacher-forced', '"""Really\n\nteacher-forced')
-    edit("citer/models/forced.py", "ROWS = 256  # rows of", "\n\nROWS = 256  # lines of")
+    edit("citer/models/pair.py", "ROWS = 256  # rows of", "\n\nROWS = 256  # lines of")
     assert stage_digests() == before
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from citer.evaluation.scorers import TARGETS
+from citer.evaluation.methods import TARGETS
 from citer.stages.router0 import marginal_loss, targets
 from tests.tiny import MATH
 

@@ -13,9 +13,8 @@ from citer.decoding.runner import MakeGraphs
 from citer.decoding.verifier import ForcedScores, LocalVerifier, Query, Verdict, Verifier
 from citer.errors import InputError
 from citer.models.folder import Carded, ModelCard
-from citer.models.forced import Text
 from citer.models.graphs import no_graphs
-from citer.models.pair import LanguageModel, Pair
+from citer.models.pair import LanguageModel, Pair, Text
 from citer.models.served import LIKELIEST, Chances, Choice, ServedModel
 from citer.models.vocabulary import Vocabulary
 

@@ -12,9 +12,8 @@ from citer.decoding.runner import Held, Ids, MakeGraphs, ModelRunner
 from citer.errors import InputError
 from citer.models.cache import Row
 from citer.models.folder import ModelCard
-from citer.models.forced import Predicted, Text, predict
 from citer.models.graphs import no_graphs
-from citer.models.pair import LanguageModel
+from citer.models.pair import LanguageModel, Predicted, Text, predict
 from citer.models.sampling import Sampling, noise
 from citer.models.vocabulary import Vocabulary
 

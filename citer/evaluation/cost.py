@@ -96,7 +96,6 @@ class Prices:
         return cls(*weights, slm.kv_bytes, llm.kv_bytes)
 
     def moved(self, slm: Work, llm: Work) -> int:
-        """Return the bytes that this work moves."""
         return (
             slm.forwards * self.slm_weights
             + llm.forwards * self.llm_weights

@@ -1,4 +1,4 @@
-"""The style of a method: how reports show and draw it.
+"""The style of a method: how reports show and draw it; and the heads of a router for people.
 
 A method is defined together with its style. Its points store the style.
 """
@@ -75,3 +75,25 @@ def of_last(by_method: Mapping[str, T], iteration: str) -> dict[str, T]:
 def label(method: str) -> str:
     """Format a method's name for people: `LLM`, `router 2`, `Co-LLM`."""
     return method.upper() if method in MODELS else LABELS.get(method, method.replace("_", " "))
+
+
+class Scored(NamedTuple):
+    """A head of a router, by what it learns and what it reads (`citer.training`)."""
+
+    labels: str
+    input: str
+
+
+STATE, WIDE, NUMBERS = "the hidden state", "the hidden state, a wide head", "ten numbers"
+INPUTS = {"stand": WIDE, "narrow": STATE, "logistic": NUMBERS}  # of heads that learn preferences
+TARGETS = {  # of heads that are trained once
+    "agree": "agreement",
+    "contested_llm": "contested → LLM",
+    "contested_slm": "contested → SLM",
+    "co_llm": "Co-LLM's likelihood",
+}
+SCORERS = {name: Scored("preferences", own) for name, own in INPUTS.items()} | {
+    f"{name}{ending}": Scored(labels, own)
+    for name, labels in TARGETS.items()
+    for ending, own in (("", STATE), ("_logistic", NUMBERS))
+}

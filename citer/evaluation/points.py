@@ -148,7 +148,6 @@ def outcome_rows(run: "Run") -> Iterator[Row]:
 
 
 def rule_columns(rule: Rule) -> Row:
-    """Return the rule's columns."""
     return {
         "visit": rule.visit,
         "threshold": rule.at,

@@ -68,7 +68,6 @@ def deal(items: Sequence[I], workers: int) -> list[Sequence[I]]:
 
 
 def run_one(executor: Executor, job: Job[I, R], unit: Unit[I], advance: Advance) -> R:
-    """Return the result of a unit."""
     (result,) = executor.run(job, [unit], advance)
     return result
 

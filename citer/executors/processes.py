@@ -67,20 +67,14 @@ class Spawned:
         yield from _run(self._workers, self._pickled, units, advance)
 
 
-class _Ready(NamedTuple):
-    """The first message of a child: it waits for a unit."""
+READY = "ready"  # the first message of a child: it waits for a unit
 
 
 class _Result(NamedTuple):
-    """The last message about a unit."""
+    """The last message about a unit. With a `reason`, the child died instead of sending it."""
 
     content: Any
-
-
-class _Death(NamedTuple):
-    """What the parent receives instead of a message if the child died."""
-
-    reason: str
+    reason: str = ""
 
 
 class _Worker:
@@ -117,13 +111,13 @@ class _Worker:
             self.pipe.send((None if self._job is self._sent else self._job, self.unit))
         self._sent = self._job
 
-    def receive(self, advance: Advance) -> _Result | _Death | None:
+    def receive(self, advance: Advance) -> _Result | None:
         """Read a message. Return None if the unit goes on. Raises the exception of a job."""
         try:
             message = self.pipe.recv()
         except (EOFError, OSError):
             return self._death()
-        if isinstance(message, _Ready):
+        if message == READY:
             self._send()
         elif isinstance(message, Exception):
             raise message
@@ -134,12 +128,12 @@ class _Worker:
             advance(message)
         return None
 
-    def _death(self) -> _Death:
+    def _death(self) -> _Result:
         assert self._child
         self._child.join()
         status = self._child.exitcode
         killed = " (SIGKILL), as Linux does if memory runs out" if status == -signal.SIGKILL else ""
-        return _Death(f"exit status {status}{killed}")
+        return _Result(None, f"exit status {status}{killed}")
 
     def end(self) -> None:
         if self._child:
@@ -166,7 +160,7 @@ def _run(
                     continue
                 del busy[worker.pipe]
                 free.append(worker)
-                if isinstance(message, _Result):
+                if not message.reason:
                     yield message.content
                     continue
                 count_death(deaths, worker.unit, message.reason)
@@ -187,7 +181,7 @@ def _serve(pipe: Connection, device: str, job: Job[Any, Any] | None) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device  # before CUDA starts
     torch.set_num_threads(1)  # OpenMP's threads do not survive a fork; results depend on the number
     gc.freeze()  # collection writes to pages shared with the parent, and a write copies the page
-    pipe.send(_Ready())
+    pipe.send(READY)
     with suppress(EOFError):  # the parent needs no more workers
         while True:
             pickled, unit = pipe.recv()

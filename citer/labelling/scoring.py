@@ -19,9 +19,8 @@ from citer.errors import InputError
 from citer.executors.base import WorkerParams
 from citer.executors.choose import write_tables
 from citer.models.folder import Carded, PairFolder
-from citer.models.forced import Predicted, Text, predict
 from citer.models.outlined import open_model
-from citer.models.pair import LanguageModel
+from citer.models.pair import LanguageModel, Predicted, Text, predict
 from citer.models.room import check_examples
 from citer.models.router import FEATURE, confidence_features
 from citer.models.vocabulary import Vocabulary

@@ -114,23 +114,20 @@ def _queues(contests: Sequence[Contest]) -> list[list[Branch]]:
 
 
 def _calls(queues: Sequence[Sequence[Branch]], slots: int) -> Iterator[list[_Turn]]:
-    """Yield the turns of each call of the verifier: the next branch of each problem in a slot.
-
-    The turns of a call judge at most TOKENS tokens, unless there is only one.
-    """
+    """Yield the turns of each call of the verifier: the next branch of each problem in a slot."""
     for start in range(0, len(queues), slots):
         for n, branches in enumerate(zip_longest(*queues[start : start + slots])):
             turns = [_Turn(slot, n == 0, branch) for slot, branch in enumerate(branches) if branch]
-            yield from _at_most(TOKENS, turns)
+            yield from _parts(turns)
 
 
-def _at_most(tokens: int, turns: Sequence[_Turn]) -> Iterator[list[_Turn]]:
-    """Split the turns into parts that judge at most so many tokens, or have only one turn."""
+def _parts(turns: Sequence[_Turn]) -> Iterator[list[_Turn]]:
+    """Split the turns into parts that judge at most TOKENS tokens, or have only one turn."""
     part: list[_Turn] = []
     judged = 0
     for turn in turns:
         more = len(turn.branch.example.reference_ids) - turn.branch.position
-        if part and judged + more > tokens:
+        if part and judged + more > TOKENS:
             yield part
             part, judged = [], 0
         part.append(turn)

@@ -209,7 +209,6 @@ class SlotCache:
         return keys_NKPD, _store(self.values_LSKPD[layer], values_MKD, batch)
 
     def copy(self, slot: int) -> Copied:
-        """Copy a slot's keys and values."""
         keys_LKPD, values_LKPD = (kv[:, slot, :, : self.lengths[slot]] for kv in self._both)
         return keys_LKPD.clone(), values_LKPD.clone()
 

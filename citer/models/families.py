@@ -108,12 +108,8 @@ def _rope_by_type(config: PreTrainedConfig) -> list[Rope]:
     return [(name,) for name in config.layer_types]
 
 
-def _no_window(config: PreTrainedConfig) -> list[int | None]:
-    return [None] * config.num_hidden_layers
-
-
 def _same_window(config: PreTrainedConfig) -> list[int | None]:
-    return [config.sliding_window] * config.num_hidden_layers
+    return [getattr(config, "sliding_window", None)] * config.num_hidden_layers
 
 
 def _window_by_type(config: PreTrainedConfig) -> list[int | None]:
@@ -140,12 +136,11 @@ class Family(NamedTuple):
     unset: tuple[str, ...] = ()
 
     def kinds(self, config: PreTrainedConfig) -> list[LayerKind]:
-        """Return the kind of each layer."""
         return list(map(LayerKind, self.ropes(config), self.windows(config)))
 
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family(_no_window, unset=("sliding_window",)),
+    "llama": Family(_same_window, unset=("sliding_window",)),
     "mistral": Family(_same_window),
     # AutoConfig makes it of a "mistral" whose config.json has `layer_types`, too.
     "ministral": Family(_window_by_type, needed=("sliding_window",)),

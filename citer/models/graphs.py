@@ -74,8 +74,7 @@ class Graphs:
         """
         count, tokens = self._filled_up(rows)
         row_N = sorted([*rows, *islice(self._idle(rows), count - len(rows))])
-        span, noisy = self._span(row_N, tokens), min(_noisy(rows), count)
-        shape = Shape(count, tokens, _wanted(rows, tokens), span, noisy)
+        shape = self._shape(row_N, rows, tokens)
         self._cache.reserve(shape.span)
         self._drop_stale(read)
         packed_NC = self._packed(row_N, shape)
@@ -98,9 +97,14 @@ class Graphs:
         slots = range(len(self._cache.lengths))
         return (Row(slot, (), ()) for slot in slots if slot not in busy)
 
-    def _span(self, rows: Sequence[Row], tokens: int) -> int:
-        longest = max(self._cache.lengths[row.slot] for row in rows)
-        return _power(max(SHORTEST, longest + tokens))
+    def _shape(self, row_N: Sequence[Row], rows: Sequence[Row], tokens: int) -> Shape:
+        """Return the shape for `rows`, which idle ones fill up to `row_N`."""
+        longest = max(self._cache.lengths[row.slot] for row in row_N)
+        # Two graphs serve all cases: 1 state per row is read, or all are.
+        wanted = 1 if all(len(row.given) == 1 for row in rows) else tokens
+        sampled = sum(bool(row.noise) for row in rows)
+        noisy = min(_power(sampled), len(row_N)) if sampled else 0
+        return Shape(len(row_N), tokens, wanted, _power(max(SHORTEST, longest + tokens)), noisy)
 
     def _drop_stale(self, read: Read) -> None:
         """Drop all graphs if the reader or the cache has changed. Graphs keep raw addresses."""
@@ -182,17 +186,6 @@ def cuda_graphs(model: LanguageModel, cache: SlotCache) -> Graphs | None:
 
 def no_graphs(model: LanguageModel, cache: SlotCache) -> None:
     """Make no graphs, so that every kernel is launched by itself."""
-
-
-def _wanted(rows: Sequence[Row], tokens: int) -> int:
-    """Return how many states per row are read: 1 or all. Two graphs then serve all cases."""
-    return 1 if all(len(row.given) == 1 for row in rows) else tokens
-
-
-def _noisy(rows: Sequence[Row]) -> int:
-    """Return how many rows sample, filled up to a power of two."""
-    count = sum(bool(row.noise) for row in rows)
-    return _power(count) if count else 0
 
 
 def _read_with(row: Row, noisy: bool) -> Sequence[Sequence[int]]:

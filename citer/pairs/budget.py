@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from citer.config.params import EvaluateParams, Params
 from citer.data.splits import MOST as MOST_HELD_OUT
 from citer.evaluation.choice import least_questions
-from citer.evaluation.scorers import INPUTS, SCORERS
+from citer.evaluation.methods import INPUTS, SCORERS
 
 # Guesses. They depend on the pair, and no model has been trained yet.
 CONTESTED = 0.1  # share of the reference tokens that `label` decides by two rollouts

@@ -17,8 +17,7 @@ from citer.decoding.answer import Request, Visit
 from citer.decoding.engine import Engine
 from citer.decoding.policy import CERTAINTIES, Policy, StepView
 from citer.evaluation.cost import Batch, Prices, Trace, batches
-from citer.models.forced import Text, predict
-from citer.models.pair import Pair
+from citer.models.pair import Pair, Text, predict
 from citer.pairs.probe import Reply
 from citer.rule import Rule
 

@@ -193,7 +193,6 @@ def _places(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def standings_table(rows: Sequence[Row], sizes: Sequence[int], measure: Measure) -> str:
-    """Write standings as a Markdown table."""
     table = Table("task", "method", box=box.MARKDOWN)
     costs = (f"cost b{n}" for n in sizes)
     shares = ["share"] * _has_shares(rows)

@@ -19,10 +19,9 @@ from rich.table import Table
 from citer.evaluation.choice import Chosen, deployed
 from citer.evaluation.cost import batches
 from citer.evaluation.measure import Measure
-from citer.evaluation.methods import MODELS, Kind, Row, Style, label
+from citer.evaluation.methods import MODELS, SCORERS, Kind, Row, Style, label
 from citer.evaluation.metrics import CONFIDENCE, RESAMPLES, Frontier, interval, resamples
 from citer.evaluation.points import rule_columns, rule_of
-from citer.evaluation.scorers import SCORERS
 from citer.report.standings import markdown
 from citer.rule import LLM, Rule
 
@@ -160,12 +159,14 @@ def worth(
     listed = [other for other in listed if any(other.has(*each) for each in answers.runs)]
     tasks = {"all": np.full(len(answers.task_Q), True)}
     tasks |= {str(task): answers.task_Q == task for task in np.unique(answers.task_Q)}
-    return [
-        {"task": task, "other": other.name, "kind": other.kind} | resampled.beside(run, other.has)
-        for task, in_task_Q in tasks.items()
-        for resampled in [Resampled.of(answers, in_task_Q)]
-        for other in listed
-    ]
+    rows: list[Row] = []
+    for task, in_task_Q in tasks.items():
+        drawn_RQ, questions = resamples(in_task_Q).astype(float), int(in_task_Q.sum())
+        right_RV, moved_RV = drawn_RQ @ answers.correct_VQ.T, drawn_RQ @ answers.bytes_VQ.T
+        for other in listed:
+            found = _beside(right_RV, moved_RV, questions, run, answers.line(other.has))
+            rows.append({"task": task, "other": other.name, "kind": other.kind} | found)
+    return rows
 
 
 def content(rows: Sequence[Row], measure: Measure) -> dict[str, Any]:
@@ -174,30 +175,19 @@ def content(rows: Sequence[Row], measure: Measure) -> dict[str, Any]:
     return own | {"others": [*map(measure.keys, rows)]}
 
 
-@dataclass(frozen=True)
-class Resampled:
-    """Sums over the questions of a task in R resamples, for V runs."""
+def _beside(
+    right_RV: np.ndarray, moved_RV: np.ndarray, questions: int, run: int, runs: list[int]
+) -> Row:
+    """Compare a run with the frontier of other runs, at equal accuracy and at equal cost.
 
-    answers: Answers
-    questions: int
-    right_RV: np.ndarray
-    moved_RV: np.ndarray
-
-    @classmethod
-    def of(cls, answers: Answers, in_task_Q: np.ndarray) -> "Resampled":
-        drawn_RQ = resamples(in_task_Q).astype(float)
-        sums = (drawn_RQ @ each_VQ.T for each_VQ in (answers.correct_VQ, answers.bytes_VQ))
-        return cls(answers, int(in_task_Q.sum()), *sums)
-
-    def beside(self, run: int, has: Has) -> Row:
-        """Compare a run with the frontier of other rules, at equal accuracy and at equal cost."""
-        runs = self.answers.line(has)
-        other = Frontier.of(self.moved_RV[:, runs], self.right_RV[:, runs]).hull()
-        moved_R, right_R = self.moved_RV[:, run], self.right_RV[:, run]
-        cost_R = other.cost_for(right_R)
-        change_R = np.where(np.isinf(cost_R), UNREACHED, moved_R / cost_R - 1)
-        ahead_R = (right_R - other.right_for(moved_R[:, None])[:, 0]) / self.questions
-        return _estimate(COST, change_R) | _estimate(ACCURACY, ahead_R)
+    Right answers and bytes are sums over the questions of a task in R resamples, for V runs.
+    """
+    other = Frontier.of(moved_RV[:, runs], right_RV[:, runs]).hull()
+    moved_R, right_R = moved_RV[:, run], right_RV[:, run]
+    cost_R = other.cost_for(right_R)
+    change_R = np.where(np.isinf(cost_R), UNREACHED, moved_R / cost_R - 1)
+    ahead_R = (right_R - other.right_for(moved_R[:, None])[:, 0]) / questions
+    return _estimate(COST, change_R) | _estimate(ACCURACY, ahead_R)
 
 
 def _estimate(name: str, value_R: np.ndarray) -> Row:
@@ -226,7 +216,6 @@ def worth_table(rows: Sequence[Row], task: str) -> str:
 
 
 def _change(row: Row, key: str) -> str:
-    """Format a change with its interval."""
     names = (key, f"{key}_low", f"{key}_high")
     texts = ["not reached" if row[n] is None else f"{100 * row[n]:+.1f}" for n in names]
     return texts[0] if row[key] is None else "{} [{}, {}]".format(*texts)

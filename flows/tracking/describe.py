@@ -12,8 +12,8 @@ from mlflow.entities.model_registry import ModelVersion
 from citer.config.params import ServeParams
 from citer.evaluation.cost import schedules
 from citer.evaluation.measure import MEASURES, Conditions
+from citer.evaluation.methods import SCORERS
 from citer.evaluation.metrics import share_interval
-from citer.evaluation.scorers import SCORERS
 from citer.rule import Rule
 from citer.stages.paths import PAGE
 from flows.tracking.answers import routed, threshold

@@ -13,8 +13,7 @@ import torch
 from citer.decoding.answer import Work
 from citer.decoding.verifier import ForcedScores, LocalVerifier, Query, Verdict, Verifier
 from citer.models.folder import ModelCard
-from citer.models.forced import Text
-from citer.models.pair import Pair
+from citer.models.pair import Pair, Text
 
 
 class RemoteVerifier:

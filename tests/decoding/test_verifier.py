@@ -17,8 +17,7 @@ from citer.evaluation.cost import Prices
 from citer.labelling.scoring import half, llm_half, score
 from citer.models.bundle import identity
 from citer.models.folder import ModelCard
-from citer.models.forced import Text
-from citer.models.pair import Pair
+from citer.models.pair import Pair, Text
 from citer.rule import Rule
 from tests.decoding.reference import next_logits, random_scorer
 from tests.decoding.remote import remote

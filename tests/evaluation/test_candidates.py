@@ -16,7 +16,7 @@ from citer.evaluation.candidates import (
     quantiles,
     scorers_of,
 )
-from citer.evaluation.scorers import NUMBERS, SCORERS, STATE
+from citer.evaluation.methods import NUMBERS, SCORERS, STATE
 from citer.evaluation.sweep import Line
 from citer.models.router import Head, Router
 from citer.rule import Drafter, Rule

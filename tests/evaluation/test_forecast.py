@@ -1,7 +1,7 @@
 import pytest
 
 from citer.config.params import SHIPPED, Params, load_params
-from citer.evaluation.scorers import SCORERS
+from citer.evaluation.methods import SCORERS
 from citer.pairs.budget import (
     AUDITED,
     LEARNING,

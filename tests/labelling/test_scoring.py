@@ -15,7 +15,6 @@ from citer.decoding.runner import Drafts
 from citer.decoding.verifier import Verdicts
 from citer.errors import InputError
 from citer.labelling.scoring import half, length_buckets, score
-from citer.models import forced
 from citer.models.folder import ModelFolder
 from citer.models.pair import LanguageModel, Pair, load_model
 from citer.models.router import EXTRAS
@@ -122,7 +121,7 @@ def test_the_size_of_a_chunk_of_logits_changes_nothing(
     model: LanguageModel, examples: dict[str, Encoded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = _score(model, examples, batch_tokens=10_000)
-    monkeypatch.setattr(forced, "ROWS", 7)
+    monkeypatch.setattr("citer.models.pair.ROWS", 7)
     assert _score(model, examples, batch_tokens=10_000).equals(whole)
 
 

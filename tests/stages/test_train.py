@@ -14,7 +14,7 @@ from citer.data.prompts import Encoded
 from citer.data.splits import holdout_rows
 from citer.data.tokens import read_features, read_tokens
 from citer.errors import InputError
-from citer.evaluation.scorers import SCORERS, TARGETS
+from citer.evaluation.methods import SCORERS, TARGETS
 from citer.models.bundle import check_identity, folder_identity, identity, read_bundle
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_model, load_pair

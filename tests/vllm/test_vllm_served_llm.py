@@ -19,8 +19,7 @@ from citer.decoding.served import verifier_of
 from citer.demo import toy
 from citer.evaluation.sweep import request
 from citer.models.folder import PairFolder
-from citer.models.forced import Text
-from citer.models.pair import Pair, load_pair
+from citer.models.pair import Pair, Text, load_pair
 from citer.models.served import llm_folder
 from citer.rule import Rule
 from citer.stages import label, paths, router0, score_llm, score_slm
