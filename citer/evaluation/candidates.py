@@ -81,9 +81,9 @@ def candidates(
     """
     audits = sorted({0.0, *params.audits, 1.0})
     rules = (
-        [Rule(*visit, audit, name, drafter, cap) for visit in visits if _fits(visit, cap)]
+        [Rule(*visit, audit, name, drafter, cap) for visit in visits]
         for drafter, name, audit in product(drafters, scorers, audits)
-        if (visits := _visits(name, drafter, audit, taus, params))
+        if (visits := _visits(name, drafter, audit, taus, params, cap))
     )
     named = ((name, [*one]) for own in rules for name, one in groupby(own, method_of))
     wanted = {NAMES.get(name, name) for name in params.candidates}
@@ -100,18 +100,16 @@ def _visits(
     audit: float,
     taus: Mapping[str, Sequence[float]],
     params: EvaluateParams,
+    cap: int,
 ) -> Visits:
     if (drafter != "slm" and not audit) or (drafter == "lookup" and name):
         return []
     risky: Visits = [("risk", rho) for rho in params.risks if audit]
     if name:
         return [*(("score", tau) for tau in taus[name]), *risky]
-    every: Visits = [("every", gamma) for gamma in params.gammas if audit]
+    gammas = [gamma for gamma in params.gammas if audit and (not cap or gamma <= cap)]
+    every: Visits = [("every", gamma) for gamma in gammas]
     return [*every, *risky] if drafter == "lookup" else every
-
-
-def _fits(visit: tuple[When, float], cap: int) -> bool:
-    return visit[0] != "every" or not cap or visit[1] <= cap
 
 
 def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:

@@ -130,7 +130,7 @@ def load_stock(path: Path, dtype: str, device_map: str) -> PreTrainedModel:
     return network
 
 
-def _loaded(path: Path, dtype: str, device_map: str) -> tuple[PreTrainedModel, list[str]]:
+def _loaded(path: Path, dtype: str, device_map: str | None = None) -> tuple[Any, list[str]]:
     """Return the network and the tensors that its files lack."""
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         path,
@@ -156,13 +156,8 @@ def load_network(name: str, folder: ModelFolder, params: PairParams) -> PreTrain
     if forward is STOCK:
         network = load_stock(folder.path, params.dtype, device_map_for(name, params))
     else:
-        network = AutoModelForCausalLM.from_pretrained(
-            folder.path,
-            dtype=getattr(torch, params.dtype),
-            attn_implementation="sdpa",
-            local_files_only=True,
-        )
-        network.requires_grad_(False).eval().to(device_for(name, params))
+        network, _ = _loaded(folder.path, params.dtype)
+        network.to(device_for(name, params))
         round_weights(network) if folder.weights == "int8" else pack(network)
     check_forward(network, folder.path, forward)
     return network
