@@ -21,9 +21,8 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import scorer_for
 from citer.demo import toy
 from citer.errors import InputError
-from citer.evaluation.choice import Candidate, ChosenRule, deployed
+from citer.evaluation.choice import Candidate, ChosenRule, Tried, compared, deployed
 from citer.evaluation.cost import counted, schedules
-from citer.evaluation.evidence import Tried, compared
 from citer.evaluation.points import ROUTER_STAMP, read_findings, rule_of
 from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Line, Method, sweep

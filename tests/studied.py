@@ -10,9 +10,8 @@ from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, Scorer
 from citer.evaluation.candidates import UNTRAINED, scorers_of
-from citer.evaluation.choice import Chosen, Step
+from citer.evaluation.choice import Chosen, Step, choose_rules
 from citer.evaluation.cost import schedules
-from citer.evaluation.evidence import choose_rules
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study, study_stamp
 from citer.evaluation.sweep import request

@@ -18,9 +18,8 @@ from citer.decoding.lookup import copies
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Scorer, always_slm
 from citer.evaluation.bounds import Alone, Lessons, Setting, enlist
 from citer.evaluation.candidates import candidates, quantiles
-from citer.evaluation.choice import worth_testing
+from citer.evaluation.choice import compared, worth_testing
 from citer.evaluation.cost import Batch, cap, counted, schedules
-from citer.evaluation.evidence import compared
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import MODELS, Kind, Style
 from citer.evaluation.points import Findings, outcome_table, point_rows

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from citer.config.params import Params
-from citer.evaluation.choice import deployed, explained
+from citer.evaluation.choice import HELD_OUT, choose_rules, deployed, explained, too_few
 from citer.evaluation.cost import counted, schedules
-from citer.evaluation.evidence import HELD_OUT, choose_rules, too_few
 from citer.evaluation.measure import Conditions
 from citer.evaluation.points import (
     RIVALS_STAMP,

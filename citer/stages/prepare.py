@@ -20,7 +20,7 @@ from citer.data.tasks.rows import Requires, RowError
 from citer.data.traffic import load_traffic, sampled
 from citer.demo import toy
 from citer.errors import InputError
-from citer.evaluation.evidence import too_few
+from citer.evaluation.choice import too_few
 from citer.evaluation.measure import FIDELITY
 from citer.progress import progress, say
 from citer.stages import paths

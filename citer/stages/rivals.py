@@ -14,7 +14,7 @@ from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.errors import InputError
 from citer.evaluation.bounds import LEARNS, Alone, NothingToLearnError, Prompts
 from citer.evaluation.candidates import UNTRAINED, scorers_of
-from citer.evaluation.evidence import too_few
+from citer.evaluation.choice import too_few
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions, Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings

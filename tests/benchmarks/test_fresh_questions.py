@@ -17,9 +17,8 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, always_slm, routed
 from citer.demo import toy
 from citer.evaluation.candidates import STYLES
-from citer.evaluation.choice import Candidate, ChosenRule
+from citer.evaluation.choice import Candidate, ChosenRule, Tried
 from citer.evaluation.cost import counted
-from citer.evaluation.evidence import Tried
 from citer.evaluation.measure import Conditions
 from citer.evaluation.points import (
     ROUTER_STAMP,

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from citer.decoding.answer import Counts, Work
-from citer.evaluation.choice import deployed
+from citer.evaluation.choice import HELD_OUT, choose_rules, deployed
 from citer.evaluation.cost import Batch, Prices, Trace, batches
-from citer.evaluation.evidence import HELD_OUT, choose_rules
 from citer.evaluation.measure import ACCURACY, FIDELITY, Measure
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.points import Findings, outcome_table, point_rows

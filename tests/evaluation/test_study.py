@@ -20,9 +20,8 @@ from citer.decoding.policy import (
     routed,
 )
 from citer.evaluation.candidates import method_of
-from citer.evaluation.choice import Candidate, choose_each, deployed
+from citer.evaluation.choice import HELD_OUT, Candidate, choose_each, compared, deployed
 from citer.evaluation.cost import Prices, Trace, counted, schedules
-from citer.evaluation.evidence import HELD_OUT, compared
 from citer.evaluation.points import Findings, rule_of
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import Result, Run, request
@@ -206,7 +205,7 @@ def test_points_have_the_cost_where_a_rule_serves_also_if_it_is_not_reported():
 
 def test_no_rule_is_chosen_if_every_rule_surely_loses_too_much(study, fixed, studied, monkeypatch):
     """No rule is left to test."""
-    monkeypatch.setattr("citer.evaluation.evidence.sequence", lambda *_: [])
+    monkeypatch.setattr("citer.evaluation.choice.sequence", lambda *_: [])
     chosen, steps = chosen_of(study, fixed.joined(studied[0]))
     assert not steps
     assert {each.rule for each in chosen.values()} == {LLM}

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from citer.decoding.policy import CERTAINTIES, LLM_ALONE, Policy, StepView
 from citer.evaluation.bounds import BOUNDS, Bound, Setting, random
-from citer.evaluation.evidence import HELD_OUT
+from citer.evaluation.choice import HELD_OUT
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.points import rule_of
