@@ -76,7 +76,6 @@ class Lessons(Protocol):
         Each question is asked once, and only if it has room for an answer. Raises
         NothingToLearnError if there is none.
         """
-        ...
 
 
 class NothingToLearnError(Exception):

@@ -144,7 +144,6 @@ class Method(Protocol):
 
     def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
         """Return one decision per contest. `advance` counts branches, two per contest."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,10 @@ class Other(NamedTuple):
 
 def others(methods: Mapping[str, Style], method: str, rule: Rule) -> list[Other]:
     """Return what the deployed rule of this method is compared with."""
-    own = (name for name, style in methods.items() if style.kind is not Kind.ALONE)
     listed = [
-        Other(label(name), methods[name].kind.value, _of_method(name))
-        for name in own
-        if name != method
+        Other(label(name), style.kind.value, _of_method(name))
+        for name, style in methods.items()
+        if style.kind is not Kind.ALONE and name != method
     ]
     return [*parts(rule), *listed]
 
