@@ -10,7 +10,7 @@ from citer.data.problems import Problem
 from citer.data.prompts import PromptKind
 from citer.data.tasks import find_task, task_label
 from citer.evaluation.choice import upper_bound
-from citer.evaluation.result import Result
+from citer.evaluation.sweep import Result
 from citer.pairs.probe import Reply, by_task, graded
 
 ABOVE_CHANCE = 0.1  # of the floor, for questions with options
