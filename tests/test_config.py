@@ -204,7 +204,11 @@ def test_shipped_params_load_frozen():
         (CHAT, "{system: Be brief.}", "pair: chat: not read by plain prompts; expected prompt: ch"),
         ("stop: []", "stop: END", "pair.stop: 'END': expected a list"),
         ("  batch: 1", "  batch: 0", "serve.batch: 0: expected greater than 0"),
-        ("  batch: 1", "  slots: 1", "serve: unknown key 'slots'; expected engine, batch, cap"),
+        (
+            "  batch: 1",
+            "  slots: 1",
+            "serve: unknown key 'slots'; expected shadow, shadow_deadline, false_alarms, engine,",
+        ),
         ("stop: []", "stop: ['']", "pair.stop.0: '': expected at least 1"),
     ],
 )

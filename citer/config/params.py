@@ -165,21 +165,25 @@ class EvaluateParams(Section):
         return [fraction for fraction in self.llm_fractions if 0 < fraction < 1]
 
 
-class ServeParams(Section):
-    """Where the deployed rule will serve, and how its promise is watched there.
+class ShadowParams(Section):
+    """How a promise is watched in service.
 
-    Engine, batch and cap decide policy and cost, and with them the choice. `shadow` is the share of
-    requests that the LLM alone answers, too. The promise lapses after `shadow_deadline` hours
-    without any such answer. While the promise is kept, it is revoked once in `false_alarms` of
-    these answers at most, on average.
+    `shadow` is the share of requests that the LLM alone answers, too. The promise lapses after
+    `shadow_deadline` hours without any such answer. While the promise is kept, it is revoked once
+    in `false_alarms` of these answers at most, on average.
     """
+
+    shadow: Share = 0.0
+    shadow_deadline: Annotated[float, Field(gt=0)] = 24.0
+    false_alarms: Annotated[float, Field(ge=20)] = 20_000.0
+
+
+class ServeParams(ShadowParams):
+    """Where the deployed rule will serve: it decides policy and cost, and with them the choice."""
 
     engine: Literal["citer", "vllm"] = "citer"
     batch: Slots = 1
     cap: Annotated[int, Field(gt=0, le=1024)] = 16
-    shadow: Share = 0.0
-    shadow_deadline: Annotated[float, Field(gt=0)] = 24.0
-    false_alarms: Annotated[float, Field(ge=20)] = 20_000.0
 
 
 class RegisterParams(Section):

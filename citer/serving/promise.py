@@ -31,6 +31,7 @@ class Promise(BaseModel):
         judged like the others
     same: limit of P(answer differs from the LLM's), for all others
     delta: 1 - the confidence
+    sampling: of the answers that it is about, as in `Conditions`
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -39,6 +40,7 @@ class Promise(BaseModel):
     graded: Limit | None
     same: Limit
     delta: Limit
+    sampling: str = "greedy"
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -116,7 +118,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Standing:
-    """Where the promise stands after some entries. `false_alarms` is as in `ServeParams`.
+    """Where the promise stands after some entries. `false_alarms` is as in `ShadowParams`.
 
     Shadow answers by the rule in force may take it one step back; those by the rule before it say
     when to step forward again. A step begins new evidence.

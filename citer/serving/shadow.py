@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from random import Random
 
-from citer.config.params import ServeParams
+from citer.config.params import ShadowParams
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
 from citer.data.tasks.grading import grade
@@ -34,17 +34,17 @@ SECONDS = 60.0  # for a verdict
 class Keeper:
     """Keeps the promise of one version. Its evidence may come from other servers, too.
 
-    `told` is called once for each step, by one of the servers, and by `report`. `dropped` counts
-    the shadowed requests without evidence: the LLM failed, or too many waited. `judge` is `judged`,
-    or calls it.
+    `told` is called once for each step, by one of the servers that have it, and by `report`.
+    `dropped` counts the shadowed requests without evidence: the LLM failed, or too many waited.
+    `judge` is `judged`, or calls it.
     """
 
     version: str
     promise: Promise
     evidence: Evidence
-    settings: ServeParams
+    settings: ShadowParams
     seed: int
-    told: Told = lambda *_: None
+    told: Told | None = None
     judge: Callable[..., Verdict] = lambda *asked: judged(*asked)
     clock: Callable[[], float] = time.monotonic  # no clock that somebody can set back
     dropped: int = 0
@@ -98,7 +98,7 @@ class Keeper:
         that was cut off. Returns whether each routed one was lost, None if it does not count. One
         thread calls this and `refresh`. Raises InputError if the evidence cannot be written.
         """
-        llm = next(text for rule, text in texts.items() if is_own(rule))
+        [llm, *_] = (text for rule, text in texts.items() if is_own(rule))
         verdicts = list[bool | None]()
         for rule, text in texts.items():
             if not is_own(rule):
@@ -121,12 +121,12 @@ class Keeper:
         for step in self.standing.take(entries):
             said = f"{self.version}: `{step.before}` → `{step.rule}`: {step.why}"
             LOG.warning("%s", said)
-            if self.evidence.claim(step.number):
+            if self.told and self.evidence.claim(step.number):
                 self.told(self.version, self.standing, step)
 
     def report(self) -> None:
         """Tell where the promise stands, if there is evidence since the last call."""
-        if self.standing.seen > self._reported:
+        if self.told and self.standing.seen > self._reported:
             self._reported = self.standing.seen
             self.told(self.version, self.standing, None)
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import ValidationError, model_validator
 
+from citer.config.params import ShadowParams
 from citer.data.prompts import make_prompts
 from citer.decoding.policy import head_name
 from citer.errors import InputError
@@ -30,8 +31,9 @@ from citer.models.bundle import (
 from citer.models.folder import PairFolder
 from citer.models.router import Router
 from citer.rule import LLM, Rule
-from citer.sections import LocalPath, Section, complaint
+from citer.sections import LocalPath, complaint
 from citer.serving.deployment import stored_place, stored_rule
+from citer.serving.promise import stored_promise
 from citer.serving.untrained import certain
 from citer.vllm import KEY
 from citer.vllm.registry import fetched
@@ -41,19 +43,21 @@ SPECULATION = '{"method": "draft_model", "model": SLM, "num_speculative_tokens":
 AUDIT = re.compile(r"^\s*audit\b")  # a rule without a visit: all drafts that vLLM asks for
 
 
-class Settings(Section):
+class Settings(ShadowParams):
     """What the plugin does for requests that name no rule.
 
     router: a folder, `models:/NAME@ALIAS` or `models:/NAME/VERSION`
     rule: default: the router's registered rule
     log: a folder for the answers of chat requests, as `prepare.traffic` reads them
     redact: `MODULE:FUNCTION` that changes or leaves out their rows
+    evidence: a database (`citer.serving.evidence`); the default is the rule in force
     """
 
     router: LocalPath | None = None
     rule: str | None = None
     log: LocalPath | None = None
     redact: str | None = None
+    evidence: LocalPath | None = None
 
     @model_validator(mode="after")
     def fits(self) -> Self:
@@ -63,6 +67,12 @@ class Settings(Section):
             raise ValueError("log: expected router, too, which names the tasks of its rows")
         if self.redact and not self.log:
             raise ValueError("redact: expected log, too")
+        if self.shadow and not self.evidence:
+            raise ValueError("shadow: expected evidence, too, the path of a database")
+        if self.evidence and (self.rule or not self.router):
+            raise ValueError(
+                "evidence: expected router and no rule, since it is about the router's"
+            )
         return self
 
 
@@ -171,7 +181,12 @@ def read_served(settings: Settings, engine: Engine) -> tuple[Served, Router]:
     router = read_bundle(Path(settings.router))[0] if settings.router else Router({})
     rule = settings.rule or _registered(Path(settings.router or ""))
     served = Served(rule, tuple(router.heads), engine.drafts, scored=engine.slm is not None)
-    served.asked(None)
+    promise = stored_promise(Path(settings.router or "")) if settings.evidence else None
+    if promise and promise.sampling != "greedy":
+        expected = "expected one of greedy answers, since samples differ by chance"
+        raise InputError(f"evidence: a promise of answers by {promise.sampling}, {expected}")
+    for each in (rule, *(promise.path if promise else ())):
+        served.parsed(each)
     return served, router
 
 
@@ -216,29 +231,32 @@ def _check_engine(engine: Engine) -> None:
         raise InputError(f"{', '.join(engine.changes)}: {expected}")
 
 
-def prepare(config: Any) -> tuple[Served, Settings]:
+def prepare(config: Any) -> tuple[Served, Settings, str]:
     """Check the settings of a VllmConfig, and its models.
 
-    Returns what requests may ask for, and the settings with absolute folders. Raises InputError.
+    Returns what requests may ask for, the settings with absolute paths, and the router's name.
+    Raises InputError.
     """
     settings, engine = read_settings(config.additional_config), engine_of(config)
-    router = str(pinned(settings.router).absolute()) if settings.router else None
-    log = settings.log and str(Path(settings.log).absolute())
-    local = settings.model_copy(update={"router": router, "log": log})
+    version, router = pinned(settings.router) if settings.router else ("", None)
+    own = {"router": router, "log": settings.log, "evidence": settings.evidence}
+    absolute = {key: path and str(Path(path).absolute()) for key, path in own.items()}
+    local = settings.model_copy(update=absolute)
     served, _ = read_served(local, engine)
     if router:
-        check_pair(Path(router), engine)
-    return served, local
+        check_pair(router, engine)
+    return served, local, version
 
 
-def pinned(uri: str) -> Path:
-    """Return a router's folder: the same one in all processes that this one starts.
+def pinned(uri: str) -> tuple[str, Path]:
+    """Return a router's name and folder: the same ones in all processes that this one starts.
 
     An alias may move between the starts of two API servers. Raises InputError.
     """
     if not uri.startswith("models:/"):
-        return Path(uri)
-    known: dict[str, str] = json.loads(os.environ.get(PINNED, "{}"))
-    known[uri] = known.get(uri) or str(fetched(uri))
+        return uri, Path(uri)
+    known: dict[str, list[str]] = json.loads(os.environ.get(PINNED, "{}"))
+    known[uri] = known.get(uri) or [*map(str, fetched(uri))]
     os.environ[PINNED] = json.dumps(known)
-    return Path(known[uri])
+    name, folder = known[uri]
+    return name, Path(folder)

@@ -1,4 +1,4 @@
-"""Chat requests and their answers as rows of the log of traffic (`citer.serving.log`)."""
+"""Complete answers of chat requests, for the log of traffic and for shadow answers."""
 
 import asyncio
 import atexit
@@ -19,9 +19,9 @@ from citer.rule import Rule
 from citer.serving.deployment import Observer, Reply
 from citer.serving.log import Traffic, load_hook
 from citer.vllm.loading import Settings
+from citer.vllm.shadow import COMPLETE, Again, Shadows, open_shadows
 
 Take = Callable[[], Awaitable[Any]]  # asks every rank for a request's visits, as lists
-COMPLETE = ("stop", "length")
 LOG = logging.getLogger(__name__)
 
 
@@ -46,31 +46,39 @@ def texts(messages: Sequence[Any]) -> list[dict[str, str]] | None:
     return turns if all(isinstance(turn["content"], str) for turn in turns) else None
 
 
-def open_log(settings: Settings, llm: Path) -> "ChatLog | None":
-    """Open the log that the settings ask for; its rows have the router's folder. Raises InputError.
+def open_log(settings: Settings, llm: Path, version: str) -> "ChatLog | None":
+    """Open the log and the evidence that the settings ask for. Raises InputError.
 
-    The settings are those of `citer.vllm.loading.prepare`.
+    The log's rows have the router's folder. The settings are those of `loading.prepare`.
     """
-    if not (settings.log and settings.router):
+    if not settings.router or not (settings.log or settings.evidence):
         return None
-    tasks, decode = stored_prompts(Path(settings.router)).tasks, ModelFolder(llm).tokenizer.decode
-    traffic = Traffic(Path(settings.log), load_hook(settings.redact))
-    atexit.register(traffic.close)
-    return ChatLog(traffic.observer({"router": settings.router}, decode), tasks)
+    tasks, observer = stored_prompts(Path(settings.router)).tasks, None
+    shadows = open_shadows(settings, version) if settings.evidence else None
+    if settings.log:
+        traffic = Traffic(Path(settings.log), load_hook(settings.redact))
+        atexit.register(traffic.close)
+        decode = ModelFolder(llm).tokenizer.decode
+        observer = traffic.observer({"router": settings.router}, decode)
+    return ChatLog(observer, tasks, shadows)
 
 
 @dataclass
 class ChatLog:
-    """Gives the complete answers of chat requests to an observer."""
+    """Gives the complete answers of chat requests to an observer, and shadows some of them."""
 
-    observer: Observer
+    observer: Observer | None
     tasks: Sequence[str]
+    shadows: Shadows | None = None
     _storing: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def watched(self, outputs: Any, asked: dict[str, Any], take: Take) -> AsyncIterator[Any]:
-        """Pass on vLLM's outputs of a request with one choice, and log it when it is complete.
+    async def watched(
+        self, outputs: Any, asked: dict[str, Any], take: Take, again: Again
+    ) -> AsyncIterator[Any]:
+        """Pass on vLLM's outputs of a request with one choice, and keep it when it is complete.
 
-        `asked`: its rule, its messages, the id of its reply, and who asked.
+        `asked`: its rule, its messages, the rules of its shadow answers, the id of its reply, and
+        who asked.
         """
         text, token_ids = "", list[int]()
         async with aclosing(outputs):
@@ -80,7 +88,8 @@ class ChatLog:
                     token_ids += choice.token_ids
                     if choice.finish_reason in COMPLETE:
                         truncated = choice.finish_reason == "length"
-                        self._start(self._store(asked, text, tuple(token_ids), truncated, take))
+                        ids = tuple(token_ids)
+                        self._start(self._store(asked, text, ids, truncated, take, again))
                 yield output
 
     def _start(self, storing: Any) -> None:
@@ -96,15 +105,22 @@ class ChatLog:
         token_ids: tuple[int, ...],
         truncated: bool,
         take: Take,
+        again: Again,
     ) -> None:
         try:
             problem = parse_question({"messages": asked["messages"]}, self.tasks)
         except RowError as error:  # for example of tool calls
             LOG.info("an answer is not logged: %s", error)
             return
-        [visits, *_] = await take()  # the first rank drafts
+        [visits, *_] = await take() if self.observer else [()]  # the first rank drafts
+        llm = None
+        if self.shadows and asked.get("shadow"):
+            cut = None if truncated else text
+            llm = await self.shadows.compare(problem, asked, cut, again)
+        if not self.observer:
+            return
         inside = within(visits, len(token_ids))
         policy = Policy(always_slm, Rule.parse(asked["rule"]))
         answer = Answer("", policy, token_ids, (), tuple(inside), truncated)
-        reply = Reply(problem, answer, text, request=asked["request"], user=asked["user"])
-        await asyncio.to_thread(self.observer, reply)
+        own = {"request": asked["request"], "user": asked["user"], "reference": llm}
+        await asyncio.to_thread(self.observer, Reply(problem, answer, text, **own))

@@ -18,6 +18,7 @@ from citer.vllm import KEY
 if TYPE_CHECKING:
     from citer.vllm.loading import Served
     from citer.vllm.log import ChatLog
+    from citer.vllm.shadow import Shadows
 
 KNOWN = ("0.32", "0.33")  # of 0.33 the names and signatures only: it was not run
 SCHEDULERS = {
@@ -26,6 +27,7 @@ SCHEDULERS = {
 }
 WORKER = "citer.vllm.worker.Extension"
 ORIGINAL = "citer_original"  # attribute of a wrapper
+LOW = 2**30  # priority of shadow answers
 
 
 def plug() -> None:
@@ -63,7 +65,7 @@ def _with_slm(speculation: dict[str, Any] | None) -> dict[str, Any] | None:
         return speculation
     from citer.vllm.loading import pinned
 
-    return speculation | {"model": str(pinned(model) / "slm")}
+    return speculation | {"model": str(pinned(model)[1] / "slm")}
 
 
 def _check_vocabularies(llm: str, speculation: dict[str, Any]) -> None:
@@ -84,22 +86,22 @@ def _route(config: Any) -> None:
     from citer.vllm.log import open_log
 
     _refuse_unserved(config)
-    served, settings = prepare(config)
-    config.additional_config[KEY] = settings.model_dump(mode="json", exclude_none=True)
+    served, settings, version = prepare(config)
+    config.additional_config[KEY] = settings.model_dump(mode="json", exclude_defaults=True)
     scheduler = config.scheduler_config
     scheduler.scheduler_cls = SCHEDULERS[bool(scheduler.async_scheduling)]
     config.parallel_config.worker_extension_cls = WORKER
     if config.observability_config.per_request_spec_decode_metrics == "none":
         config.observability_config.per_request_spec_decode_metrics = "summary"
-    log = open_log(settings, Path(config.model_config.model))
-    if log and config.parallel_config.data_parallel_size > 1:
+    log = open_log(settings, Path(config.model_config.model), version)
+    if settings.log and config.parallel_config.data_parallel_size > 1:
         raise InputError("log: expected one engine, since vLLM asks only the first for audits")
-    _serve_rules(served, logged=bool(log))
+    _serve_rules(served, log)
     _refuse_beam_search()
     if log:
-        _log_chats(log)
-    if config.parallel_config._api_process_rank <= 0:  # the first or only API server
-        _serve_totals()
+        _watch_chats(log)
+    shadows, rank = log.shadows if log else None, config.parallel_config._api_process_rank
+    _serve_totals(shadows, first=rank <= 0)  # the first or only API server
 
 
 def _refuse_unserved(config: Any) -> None:
@@ -136,8 +138,11 @@ def _speculation(speculation: Any) -> dict[str, Any]:
     }
 
 
-def _serve_rules(served: "Served", *, logged: bool) -> None:
-    """Let requests of the API name a rule. `logged` ones keep their messages and who asked."""
+def _serve_rules(served: "Served", log: "ChatLog | None") -> None:
+    """Let requests of the API name a rule. Chats that are logged or shadowed keep their messages.
+
+    With evidence, those that name none get the rule in force.
+    """
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
@@ -147,14 +152,17 @@ def _serve_rules(served: "Served", *, logged: bool) -> None:
 
     def to_sampling_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         params = original(self, *args, **kwargs)
+        content = (self.model_extra or {}).get(KEY)
         try:
-            rule = served.asked((self.model_extra or {}).get(KEY))
+            asked: dict[str, Any] = {"rule": str(served.asked(content))}
         except InputError as error:
             raise VLLMValidationError(f"{KEY}: {error}", parameter=KEY) from None
-        asked: dict[str, Any] = {"rule": str(rule)}
-        if logged:
+        messages = texts(getattr(self, "messages", ())) if log else None
+        if log and log.shadows and content is None:
+            asked = log.shadows.asked(self, params, chat=bool(messages))
+        if log and (log.observer or asked.get("shadow")):
             user = getattr(self, "user", None) or getattr(self, "safety_identifier", None)
-            asked |= {"messages": texts(getattr(self, "messages", ())), "user": user and str(user)}
+            asked |= {"messages": messages, "user": user and str(user)}
         params.extra_args = {**(params.extra_args or {}), KEY: asked}
         return params
 
@@ -177,33 +185,47 @@ def _refuse_beam_search() -> None:
         _wrap(request, to_beam_search_params)
 
 
-def _log_chats(log: "ChatLog") -> None:
+def _watch_chats(log: "ChatLog") -> None:
     from vllm.v1.engine.async_llm import AsyncLLM
+
+    from citer.vllm.shadow import whole
 
     def generate(
         original: Any, self: Any, prompt: Any, params: Any, request_id: str, **kwargs: Any
     ) -> Any:
+        given = params.extra_args or {}
+        if log.shadows and KEY not in given:  # of another route
+            params.extra_args = given | {KEY: {"rule": str(log.shadows.keeper.rule)}}
         outputs = original(self, prompt, params, request_id, **kwargs)
-        asked = (params.extra_args or {}).get(KEY, {})
+        asked = given.get(KEY, {})
         if not asked.get("messages") or params.n != 1:
             return outputs
+
+        async def again(rule: str) -> str | None:
+            own, policy = params.clone(), self.vllm_config.scheduler_config.policy
+            own.extra_args = given | {KEY: {"rule": rule}}
+            low = kwargs | ({"priority": LOW} if policy == "priority" else {})
+            return await whole(original(self, prompt, own, f"{request_id}-shadow", **low))
+
         take = partial(self.collective_rpc, "citer_visits", args=(request_id,))  # of all ranks
-        return log.watched(outputs, asked | {"request": request_id}, take)
+        return log.watched(outputs, asked | {"request": request_id}, take, again)
 
     _wrap(AsyncLLM, generate)
 
 
-def _serve_totals() -> None:
-    """Let `/metrics` say what audits have found, whenever vLLM logs its own statistics."""
+def _serve_totals(shadows: "Shadows | None", *, first: bool) -> None:
+    """Whenever vLLM logs statistics, learn of other servers' evidence; the `first` one counts."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
     totals = _gauge()
 
     async def do_log_stats(original: Any, self: Any) -> None:
         await original(self)
-        [total, *_] = await self.collective_rpc("citer_total")  # of each rank
-        for name, number in total.items():
-            totals.labels(name).set(number)
+        found = await shadows.refreshed() if shadows else {}
+        if first:
+            [total, *_] = await self.collective_rpc("citer_total")  # of each rank
+            for name, number in (total | found).items():
+                totals.labels(name).set(number)
 
     _wrap(AsyncLLM, do_log_stats)
 

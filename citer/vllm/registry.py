@@ -17,8 +17,8 @@ QUIET = {
 }
 
 
-def fetched(uri: str) -> Path:
-    """Return the folder of a registered router and its SLM. Download it unless it is there.
+def fetched(uri: str) -> tuple[str, Path]:
+    """Return `NAME/VERSION` of a router, and its folder. Download it, with its SLM, if it is new.
 
     `uri` is `models:/NAME@ALIAS` or `models:/NAME/VERSION`. Raises InputError.
     """
@@ -43,7 +43,7 @@ def fetched(uri: str) -> Path:
         raise InputError(f"{uri}: MLflow cannot fetch it: {first}") from error
 
 
-def _fetched(name: str, alias: str | None, number: str) -> Path:
+def _fetched(name: str, alias: str | None, number: str) -> tuple[str, Path]:
     from mlflow import MlflowClient
 
     client = MlflowClient()
@@ -53,7 +53,7 @@ def _fetched(name: str, alias: str | None, number: str) -> Path:
     folder = CACHE / logged.removeprefix("models:/")
     if not folder.exists():
         _download(f"models:/{name}/{number}", folder)
-    return folder / "bundle"
+    return f"{name}/{number}", folder / "bundle"
 
 
 def _download(version: str, folder: Path) -> None:

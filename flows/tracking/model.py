@@ -126,13 +126,14 @@ def promised(report: Path, chosen: dict[str, Any]) -> Promise | None:
     if not chosen["certified"] or is_own(rule):
         return None
     graded, same = None, epsilon
-    if not Conditions.stored(table_metadata(report / "outcomes.parquet")).measure.every_question:
+    of = Conditions.stored(table_metadata(report / "outcomes.parquet"))
+    if not of.measure.every_question:
         routed = _correct(report, deployed_method(read_json(report / "chosen.json"), chosen), rule)
         llm = _correct(paths.RIVALS, ALONE.name, LLM)
         unlike = sum(not (right and llm[key]) for key, right in routed.items())
         graded, same = epsilon, min(max(epsilon, upper_bound(unlike, len(routed), delta)), 0.99)
     path = [str(each) for each in path_back(rule, read_json(report / "path.json"))]
-    return Promise(path=path, graded=graded, same=same, delta=delta)
+    return Promise(path=path, graded=graded, same=same, delta=delta, sampling=of.sampling)
 
 
 def _correct(folder: Path, method: str, rule: Rule) -> dict[str, bool]:

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -52,10 +52,10 @@ def documented_chat() -> str:
     return program
 
 
-def write_router(folder: Path, slm: Path, llm: str | None = None) -> Path:
+def write_router(folder: Path, slm: Path, llm: str | None = None, **more: Any) -> Path:
     """Write a router of random weights, whose scores differ. `llm`: digest of another LLM."""
     folders = PairFolder(slm, LLM)
-    card = folder_identity(folders, "float32")
+    card = folder_identity(folders, "float32") | more
     card["llm"]["digest"] = llm or card["llm"]["digest"]
     write_bundle(folder, random_router(folders.slm.config.hidden_size, slope=3.0), card)
     return folder
@@ -77,20 +77,25 @@ def command(settings: dict[str, Any], slm: Path, *options: str) -> list[str]:
 
 
 @contextmanager
-def routed_server(folder: Path) -> Iterator[str]:
-    """Run a server in the block; yield its address. It routes by `risk 0.9 audit 0.1`."""
+def routed_server(
+    folder: Path, settings: Mapping[str, Any] = {"rule": "risk 0.9 audit 0.1"}, **card: Any
+) -> Iterator[str]:
+    """Run a server in the block; yield its address. `card` goes onto its router's card."""
     (folder / "chat.jinja").write_text(documented_template())
     slm = wide_slm(folder)
-    settings = {
-        "router": str(write_router(folder / "router", slm)),
-        "rule": "risk 0.9 audit 0.1",
-        "log": str(folder / "log"),
-    }
+    router = write_router(folder / "router", slm, **card)
+    settings = {"router": str(router), "log": str(folder / "log"), **settings}
     port = free_port()
     options = f"--served-model-name llm --host 127.0.0.1 --port {port} --chat-template"
     line = command(settings, slm, "--api-key", KEY, *options.split(), str(folder / "chat.jinja"))
     with serving(line, ENVIRONMENT, f"http://127.0.0.1:{port}", seconds=600):
         yield f"http://127.0.0.1:{port}"
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows that a server's log has in no table yet."""
+    journals = (path.read_text().splitlines()[1:] for path in folder.glob(".*.jsonl"))
+    return [json.loads(line)["row"] for journal in journals for line in journal]
 
 
 def client(url: str, key: str = KEY) -> OpenAI:

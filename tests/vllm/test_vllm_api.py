@@ -1,6 +1,5 @@
 """OpenAI's client against a real `vllm serve` that routes."""
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,7 @@ from citer.pairs.budget import changed
 from citer.stages import paths
 from citer.stages.certify import certify
 from tests.flows.servers import until
-from tests.vllm.api import KEY, client, counters, documented_chat, prompts, routed_server
+from tests.vllm.api import KEY, client, counters, documented_chat, logged, prompts, routed_server
 from tests.vllm.offline import LLM, PYTHON, SLM, questions
 
 pytestmark = [
@@ -79,9 +78,7 @@ def test_the_answers_of_chats_are_logged_with_their_audits(api: OpenAI, folder: 
     text = "".join(part.choices[0].delta.content or "" for part in parts)
 
     def rows() -> list[dict[str, Any]]:
-        journals = (path.read_text().splitlines()[1:] for path in (folder / "log").glob(".*.jsonl"))
-        logged = [json.loads(line)["row"] for journal in journals for line in journal]
-        return [row for row in logged if row["question"] == chat[0]["content"]]
+        return [row for row in logged(folder / "log") if row["question"] == chat[0]["content"]]
 
     until(lambda: len(rows()) == 2, 30)
     assert [row["completion"] for row in rows()] == [whole.choices[0].message.content, text]

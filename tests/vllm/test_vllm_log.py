@@ -40,13 +40,15 @@ def logged(messages: list[dict[str, str]], reasons: list[str | None]) -> list[Re
     async def take() -> Any:
         return [plain(VISITS), []]  # of two ranks
 
+    async def again(_: str) -> str:
+        raise AssertionError  # nothing is shadowed
+
     async def read() -> None:
         log = ChatLog(seen, ("math",))
         asked: dict[str, Any] = {"rule": "risk 0.9 audit 0.1", "messages": messages}
         asked |= {"request": "chatcmpl-1", "user": "ann"}
-        assert [len(o.outputs) async for o in log.watched(outputs(), asked, take)] == [1] * len(
-            reasons
-        )
+        passed = [output async for output in log.watched(outputs(), asked, take, again)]
+        assert [len(output.outputs) for output in passed] == [1] * len(reasons)
         await asyncio.gather(*log._storing)
 
     seen = Seen()

@@ -52,13 +52,16 @@ def log(
 
 
 def test_a_router_is_fetched_with_its_slm_and_only_once(cache: Path) -> None:
-    bundle = registry.fetched("models:/r@champion")
+    name, bundle = registry.fetched("models:/r@champion")
+    assert name == "r/1"
     assert (bundle / "router.json").is_file()
     assert (bundle / "slm" / "config.json").is_file()
     (bundle / "router.json").write_text("known")
-    assert registry.fetched("models:/r/1") == bundle
+    assert registry.fetched("models:/r/1") == (name, bundle)
     assert (bundle / "router.json").read_text() == "known"
-    assert registry.fetched("models:/r/2") != bundle
+    other, folder = registry.fetched("models:/r/2")
+    assert other == "r/2"
+    assert folder != bundle
 
 
 def test_a_download_that_fails_leaves_nothing(cache: Path, store: Path) -> None:

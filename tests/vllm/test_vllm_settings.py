@@ -74,6 +74,11 @@ def test_a_rule_cannot_ask_for_scores_where_no_small_model_drafts(rule: str) -> 
         ({}, "expected router or rule"),
         ({"rule": "audit 1", "log": "l"}, "log: expected router, too"),
         ({"router": "r", "redact": "m:f"}, "redact: expected log, too"),
+        ({"router": "r", "shadow": 0.01}, "shadow: expected evidence, too"),
+        ({"router": "r", "rule": "risk 1", "evidence": "e"}, "evidence: expected router and no"),
+        ({"rule": "audit 1", "evidence": "e"}, "evidence: expected router and no rule"),
+        ({"router": "r", "shadow": 2, "evidence": "e"}, "shadow: 2: expected less than or equal"),
+        ({"router": "r", "evidence": "e", "false_alarms": 1}, "false_alarms: 1: expected greater"),
         ("audit 1", "expected a section of keys"),
     ],
 )

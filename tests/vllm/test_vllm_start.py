@@ -59,9 +59,10 @@ def refusal(tiny: TinyPair, settings: Any, **changes: Any) -> str:
 def test_the_engine_gets_absolute_folders(
     settings: dict[str, Any], tiny: TinyPair, tmp_path: Path
 ) -> None:
-    served, local = loading.prepare(config(tiny, settings))
+    served, local, version = loading.prepare(config(tiny, settings))
     absolute = {**settings, "router": str(tmp_path / "router")}
-    assert local.model_dump(mode="json", exclude_none=True) == absolute
+    assert local.model_dump(mode="json", exclude_defaults=True) == absolute
+    assert version == "router"  # as the settings name it
     assert served.asked(None) == Rule.parse(settings["rule"])
     assert set(served.heads) == {"stand", "agree"}
 
@@ -102,7 +103,7 @@ def test_a_router_needs_the_slm_as_draft_model(settings: dict[str, Any], tiny: T
 def test_any_speculator_takes_an_audit_without_a_router(tiny: TinyPair) -> None:
     ngram = SimpleNamespace(method="ngram", model=None, num_speculative_tokens=4)
     given = config(tiny, {"rule": "audit 0.5"}, speculative_config=ngram)
-    served, _ = loading.prepare(given)
+    served, *_ = loading.prepare(given)
     assert served.asked(None) == Rule("every", 4, 0.5)
 
 
@@ -127,9 +128,40 @@ def test_a_further_api_server_gets_the_same_router(
     settings: dict[str, Any], tiny: TinyPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The alias has moved meanwhile."""
-    versions = [Path("router").absolute(), "moved"]
+    versions = [("r/1", Path("router").absolute()), ("r/2", "moved")]
     monkeypatch.setattr(loading, "fetched", lambda _: versions.pop(0))
     registered = config(tiny, settings | {"router": "models:/r@champion"})
     assert loading.prepare(registered) == loading.prepare(registered)
-    assert versions == ["moved"]
-    assert json.loads(loading.os.environ[loading.PINNED])["models:/r@champion"]
+    assert versions == [("r/2", "moved")]
+    assert json.loads(loading.os.environ[loading.PINNED])["models:/r@champion"][0] == "r/1"
+
+
+PATH = ["risk 0.9 audit 0.1 cap 8", "risk 0.5 audit 1"]
+
+
+def promised(tiny: TinyPair, **changes: Any) -> dict[str, Any]:
+    """Write a router with a promise. Return settings that name its evidence."""
+    promise = {"path": PATH, "graded": 0.05, "same": 0.05, "delta": 0.05} | changes
+    stored = {"threshold": {"rule": vars(Rule.parse(PATH[0]))}, "serve": {"engine": "vllm"}}
+    write_router(PairFolder(*tiny), **stored, promise=promise)
+    return {"router": "router", "shadow": 0.01, "evidence": "kept/evidence.db"}
+
+
+def test_a_promise_is_kept_beside_the_engine(
+    settings: dict[str, Any], tiny: TinyPair, tmp_path: Path
+) -> None:
+    own = promised(tiny)
+    _, local, version = loading.prepare(config(tiny, own))
+    assert local.evidence == str(tmp_path / "kept/evidence.db")
+    assert (version, local.shadow, local.shadow_deadline) == ("router", 0.01, 24)
+    assert not (tmp_path / "kept").exists()  # nothing is made before all is checked
+
+
+def test_a_promise_that_vllm_cannot_keep_is_refused(
+    settings: dict[str, Any], tiny: TinyPair
+) -> None:
+    own = promised(tiny)
+    assert "one of greedy answers" in refusal(tiny, promised(tiny, sampling="temperature 0.7"))
+    assert "at most num_spec" in refusal(tiny, promised(tiny, path=[PATH[0], "every 2 cap 17"]))
+    write_router(PairFolder(*tiny), threshold={"rule": vars(Rule.parse("risk 0.9 audit 1"))})
+    assert "its rule is not certified" in refusal(tiny, own)
