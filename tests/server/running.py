@@ -97,7 +97,7 @@ class Running:
 
 @contextmanager
 def running(
-    deployment: Deployment,
+    made: Deployment | Release,
     *,
     queue: int = 64,
     keys: Sequence[str] = (),
@@ -106,8 +106,8 @@ def running(
 ) -> Iterator[Running]:
     """Serve inside the block. Then the server drains."""
     settings, shelf = Settings("tiny", queue, 0.01, None, questions), Shelf()
-    first = [Release("tiny/1", deployment, observers)]
-    del deployment  # the service alone holds it
+    first = [Release("tiny/1", made, observers) if isinstance(made, Deployment) else made]
+    del made  # the service alone holds it
     service = Service(settings, shelf, first.pop(), Metrics(CollectorRegistry()))  # type: ignore[arg-type]
     server = make_server(service, keys)
     with listen("127.0.0.1", 0) as listener:

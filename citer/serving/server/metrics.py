@@ -39,7 +39,7 @@ class Metrics:
         self._deployed = Info("citer_deployed", "The router that answers", registry=registry)
         self.shadowed = Counter(
             "citer_shadowed",
-            "Answers judged by shadow answers; dropped requests",
+            "Requests that were drawn for shadow answers",
             ["verdict"],
             registry=registry,
         )

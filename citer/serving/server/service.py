@@ -230,11 +230,7 @@ class Service:
         reference = call.text(own) if own and not own.truncated else None
         _observe(call.release.observers, reply._replace(reference=reference))
         self.metrics.shadow_bytes.inc(sum(map(call.form.moved, (answers or {}).values())))
-        verdicts = _verdicts(call, reply, answers) if answers else None
-        if verdicts is None and call.release.keeper:
-            call.release.keeper.dropped += 1
-        for verdict in ["dropped"] if verdicts is None else verdicts:
-            self.metrics.shadowed.labels(verdict).inc()
+        self.metrics.shadowed.labels(_verdict(call, reply, answers)).inc()
 
     def _deploy(self, release: Release) -> None:
         self.release = release
@@ -274,17 +270,21 @@ def _drawn(call: Call) -> Sequence[Rule]:
     return keeper.draw() if keeper and call.promised and call.form.rule == keeper.rule else ()
 
 
-def _verdicts(call: Call, reply: Reply, answers: Mapping[Rule, Answer]) -> list[str] | None:
-    """Show a keeper the answers to a shadowed request. Returns its verdicts, None if it failed."""
-    known = {call.form.rule: reply.answer, **answers}
-    texts = {rule: None if each.truncated else call.text(each) for rule, each in known.items()}
-    keeper = call.release.keeper
+def _verdict(call: Call, reply: Reply, answers: Mapping[Rule, Answer] | None) -> str:
+    """Show a keeper the answers to a shadowed request. Returns its verdict on the reply.
+
+    If the reply is the LLM's own, the verdict is on the looser rule.
+    """
+    keeper, known = call.release.keeper, {call.form.rule: reply.answer, **(answers or {})}
     assert keeper
+    texts = {rule: None if each.truncated else call.text(each) for rule, each in known.items()}
     try:
-        return [VERDICTS[lost] for lost in keeper.take(reply.problem, texts)]
+        if answers:
+            return VERDICTS[keeper.take(reply.problem, texts)[0]]
     except Exception:
         LOG.exception("a shadow answer is no evidence")
-        return None
+    keeper.dropped += 1
+    return "dropped"
 
 
 def _refresh(keeper: Keeper) -> None:

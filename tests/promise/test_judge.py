@@ -1,0 +1,57 @@
+"""The verdict on an answer: in a process that can be ended, and with answers that are cut off."""
+
+from dataclasses import replace
+
+import pytest
+
+from citer.serving import shadow
+from citer.serving.promise import Promise
+from citer.serving.shadow import Judge, judged
+from tests.tiny import MATH
+
+PROMISE = Promise(path=["score 0.5", "score 1"], graded=0.05, same=0.1, delta=0.05)
+RIGHT, WRONG, ENDLESS = "\\boxed{31}", "\\boxed{30}", "\\boxed{9^{9^{9^{9}}}}"
+OPEN = replace(MATH, answer=None)
+
+
+@pytest.mark.parametrize(
+    ("problem", "text", "llm", "verdict"),
+    [
+        (MATH, RIGHT, RIGHT, (False, 0.05)),
+        (MATH, WRONG, RIGHT, (True, 0.05)),
+        (MATH, None, RIGHT, (True, 0.05)),
+        (MATH, WRONG, WRONG, None),
+        (MATH, RIGHT, None, None),
+        (OPEN, WRONG, "It is " + WRONG, (False, 0.1)),
+        (OPEN, RIGHT, WRONG, (True, 0.1)),
+        (OPEN, None, WRONG, (True, 0.1)),
+        (OPEN, WRONG, None, None),
+        (OPEN, None, None, None),
+    ],
+)
+def test_an_answer_that_is_cut_off_is_wrong(problem, text, llm, verdict) -> None:
+    assert judged(PROMISE, problem, text, llm) == verdict
+
+
+def test_a_comparison_without_end_does_not_count_and_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    judge = Judge()
+    assert judge(PROMISE, OPEN, WRONG, RIGHT) == (True, 0.1)
+    first = judge._process
+    monkeypatch.setattr(shadow, "SECONDS", 2.0)
+    assert judge(PROMISE, replace(MATH, answer="x^2"), RIGHT, ENDLESS) is None
+    assert [each.getMessage() for each in caplog.records] == [
+        "a shadow answer is not counted: no verdict within 2 s"
+    ]
+    assert first
+    first.join(30)
+    assert first.exitcode == -9
+    monkeypatch.setattr(shadow, "SECONDS", 100.0)
+    assert judge(PROMISE, OPEN, RIGHT, RIGHT) == (False, 0.1)
+    second = judge._process
+    assert second
+    second.kill()  # as the kernel does if memory is short
+    second.join(30)
+    assert judge(PROMISE, OPEN, RIGHT, RIGHT) is None
+    assert judge(PROMISE, OPEN, RIGHT, RIGHT) == (False, 0.1)
