@@ -52,8 +52,9 @@ def observing(
 ) -> tuple[Observers, CollectorRegistry, Steps]:
     registry, told, evidence = CollectorRegistry(), Steps(), Evidence(folder / "evidence.db")
 
-    def tell(*step: Any) -> None:
-        told.put(step)
+    def tell(*found: Any) -> None:
+        if found[2]:  # a step
+            told.put(found)
 
     return Observers(registry, shadowing(**changes), traffic, evidence, tell), registry, told
 

@@ -30,7 +30,7 @@ def test_a_release_says_what_is_promised(
     made = observers(VERSION, write_promised(kin, tmp_path / "r", same=0.3), deployed(kin))
     assert made.rule == RULE
     assert made.promise == "kept"
-    promise = "a risk of at most 0.02 (without a right answer, 0.3) at confidence 0.95 is watched"
+    promise = "a risk of at most 0.3 (0.02 with a right answer) at confidence 0.95 is watched"
     assert said(capsys) == f"tiny/1: {promise}; `{RULE}` is in force"
     assert registry.get_sample_value("citer_promise_e_value") == 1
     assert registry.get_sample_value("citer_promise_lapsed") == 0
