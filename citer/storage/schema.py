@@ -122,6 +122,10 @@ _RULE = [
     pa.field("cap", pa.int32()),  # K; null: none
 ]
 
+# See `citer.decoding.answer.Counts`. The tokens of an answer include EOS.
+_COUNTED = ("tokens", "llm_tokens", "visits", "audited", "disagreed", "rejected")
+_COUNTS = [_required(name, pa.int32()) for name in _COUNTED]
+
 OUTCOME = pa.schema(
     [
         _required("split", pa.string()),
@@ -133,12 +137,7 @@ OUTCOME = pa.schema(
         pa.field("share", pa.float64()),  # of the answer; null: 1 if correct, else 0
         pa.field("failure", pa.string()),  # why a user's grader failed; null: it did not
         _required("truncated", pa.bool_()),
-        _required("tokens", pa.int32()),  # of the answer, including EOS
-        _required("llm_tokens", pa.int32()),
-        _required("visits", pa.int32()),
-        _required("audited", pa.int32()),  # the SLM's tokens that an audit checked
-        _required("disagreed", pa.int32()),  # audited tokens that are not the LLM's choice
-        _required("rejected", pa.int32()),  # audits that rejected a token
+        *_COUNTS,
         _required("slm_steps", pa.int32()),
         _required("bytes", pa.int64()),  # moved at batch 1
     ]
@@ -146,7 +145,6 @@ OUTCOME = pa.schema(
 
 _WORK = pa.struct([_required(name, pa.int64()) for name in ("forwards", "positions", "kv_read")])
 _TRACE = [_required("forwards", pa.binary()), _required("slm", _WORK), _required("llm", _WORK)]
-_COUNTS = ("tokens", "llm_tokens", "visits", "audited", "disagreed", "rejected")
 
 RESULT = pa.schema(
     [
@@ -156,7 +154,7 @@ RESULT = pa.schema(
         _required("scores", pa.list_(pa.float32())),  # empty if the LLM was called
         _required("correct", pa.bool_()),
         _required("truncated", pa.bool_()),
-        _required("counts", pa.struct([_required(name, pa.int32()) for name in _COUNTS])),
+        _required("counts", pa.struct(_COUNTS)),
         pa.field("share", pa.float64()),  # null if `correct` says it
         pa.field("failure", pa.string()),  # of the grader
         _required("token_ids", pa.list_(pa.int32())),  # empty unless the LLM alone wrote them
