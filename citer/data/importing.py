@@ -28,9 +28,8 @@ class RowKind(NamedTuple):
 def recognised(row: Any, tasks: Sequence[str], format: str | None = None) -> RowKind:
     """Return the first kind of row that fits, of the task that the row names in `task` if it does.
 
-    A named `format` belongs to the only task. Within a task, the more specific kinds come first. If
-    there is one task only, `task` is a field like any other, and a task without formats takes any
-    row. Raises RowError.
+    A named `format` belongs to the only task. If there is one task only, `task` is a field like any
+    other, and a task without formats takes any row. Raises RowError.
     """
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
@@ -161,10 +160,9 @@ def _check_reference(problem: Problem) -> None:
 
 
 def _with_question(row: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
-    """Return a row whose field of the question has the text of the last turn.
+    """Return a row whose field of the question has the text of the last turn, if it has turns.
 
-    It is the one of `tasks` with most fields whose other fields the row has. A row without
-    `messages` is returned as it is, and so is the row of a user's task. Raises RowError.
+    The field is of that task with most fields whose others the row has. Raises RowError.
     """
     turns = _turns(row)
     if not turns:

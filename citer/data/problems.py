@@ -25,11 +25,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One row of the problem table.
+    """One row of the problem table (see `citer.storage.schema.PROBLEM`).
 
-    Training needs `reference`, grading needs `answer`. Otherwise they may be None. `messages` are
-    the turns before the question, if there are any. If the LLM wrote the reference, `written_by` is
-    "llm".
+    Training needs `reference`, grading needs `answer`. Otherwise they may be None.
     """
 
     problem_id: str
@@ -70,10 +68,7 @@ def seeded(key: str, seed: int) -> str:
 
 
 def first_id(problem_id: str) -> str:
-    """Return the id of a question's first row.
-
-    It is the part before the full stop in the id of its second row, with the LLM's reference.
-    """
+    """Return the id of a question's first row, without the `LLM_ROW` of its second one."""
     return problem_id.partition(".")[0]
 
 

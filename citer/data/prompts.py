@@ -1,7 +1,4 @@
-"""Prompt formats turn a problem into token ids, the same for both models of a pair.
-
-`make_prompts` makes one from `PromptSettings`: `PlainPrompts` or `ChatPrompts`.
-"""
+"""Prompt formats turn a problem into token ids, the same for both models of a pair."""
 
 import hashlib
 import inspect
@@ -37,11 +34,9 @@ class ChatParams(Section):
 
 
 class PromptSettings(Section):
-    """Everything from which a folder's prompt format is made.
+    """Everything from which a folder's prompt format is made. A router's card stores it.
 
     `stop` has texts that end an answer. `tasks` are those in use.
-
-    A router's card stores these settings, so that it can be served without `params.yaml`.
     """
 
     kind: PromptKind = "plain"
@@ -90,10 +85,7 @@ class PromptFormat(ABC):
 
     @abstractmethod
     def prompt_ids(self, problem: Problem) -> list[int]:
-        """Return the ids of all that precedes an answer.
-
-        Raises InputError for a problem that the format cannot express.
-        """
+        """Return the ids before an answer. Raises InputError if the format cannot express them."""
 
     def completion_ids(self, text: str) -> list[int]:
         """Return the ids of an answer, EOS included. Raises InputError if it has a stop text."""
@@ -103,10 +95,7 @@ class PromptFormat(ABC):
         return [*token_ids(text, self.tokenizer, begins=False), self.eos_id]
 
     def encode(self, problem: Problem) -> Encoded:
-        """Encode prompt and reference separately, so that no token spans both.
-
-        Raises InputError, which names the problem.
-        """
+        """Encode both separately, so that no token spans them. InputErrors name the problem."""
         text = problem.reference
         try:
             reference_ids = [] if text is None else self.completion_ids(text)

@@ -32,10 +32,9 @@ class Separated(NamedTuple):
 
 
 def separate(assigned: Iterable[tuple[str, Problem]]) -> Separated:
-    """Collect (split, problem) pairs into the four splits.
+    """Collect (split, problem) pairs into the four splits. A question stays in its first one.
 
-    A question belongs to the first split that it is assigned to. The same question in another
-    split is a duplicate, and so is a problem that occurs twice.
+    The same question in another split is a duplicate, and so is a problem that occurs twice.
     """
     separated = Separated({split: [] for split in SPLITS}, [])
     homes: dict[str, str] = {}
@@ -50,10 +49,9 @@ def separate(assigned: Iterable[tuple[str, Problem]]) -> Separated:
 
 
 def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
-    """Return a mask of the held-out rows, N booleans.
+    """Return a mask of the held-out rows, N booleans: of the first `share` by a seeded hash.
 
-    The questions are sorted by a seeded hash; the first `share` of them are held out. Two rows of a
-    question are on the same side.
+    Two rows of a question are on the same side.
     """
     question_N = [first_id(key) for key in problem_N]
     problems = sorted(set(question_N), key=lambda question: seeded(question, seed))
@@ -64,10 +62,7 @@ def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
 
 
 def held_out(problems: Iterable[Problem], seed: int, share: float) -> list[Problem]:
-    """Return the first row of each held-out question, of at most MOST questions, by their ids.
-
-    An id is a hash of the content, so the questions of a large split are a random sample.
-    """
+    """Return the first row of at most MOST held-out questions, by ids, which are hashes."""
     rows = list(problems)
     held_N = holdout_rows(np.array([row.problem_id for row in rows]), seed, share)
     first: dict[str, Problem] = {}

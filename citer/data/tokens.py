@@ -1,7 +1,6 @@
 """The token table on disk: two folders of Parquet shards, the SLM's half and the LLM's half.
 
-The metadata of a shard identifies the model that scored it. It also has the fields that must be
-equal in both halves.
+The metadata of a shard identifies the model that scored it.
 """
 
 import json
@@ -172,9 +171,6 @@ def _read_states(
 
 
 def _keys(rows: pa.Table | pa.RecordBatch, problem_ids: pa.Array) -> np.ndarray:
-    """Return an int64 per row, ascending by problem and position.
-
-    It is negative for a problem that is not in `problem_ids`.
-    """
+    """Return an int64 per row, ascending by problem and position, negative for other problems."""
     rank_N = pc.fill_null(pc.index_in(rows["problem_id"], problem_ids), -1).to_numpy()
     return rank_N.astype(np.int64) * 2**32 + rows["position"].to_numpy()

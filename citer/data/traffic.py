@@ -40,8 +40,8 @@ def _read(path: Path, tasks: Collection[str]) -> pa.Table:
 def load_traffic(folder: Path, tasks: Collection[str]) -> list[Problem]:
     """Return a problem for each question of the tables in a folder, and print how many there are.
 
-    Questions that differ in case and white space only are one, if possible one that the LLM itself
-    has answered. Raises InputError if there is no folder, and like `read_served`.
+    Of those with one `question_key`, one is taken that the LLM itself has answered, if any. Raises
+    InputError if there is no folder, and like `read_served`.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: expected a folder of `citer serve --log`")
@@ -57,10 +57,7 @@ def load_traffic(folder: Path, tasks: Collection[str]) -> list[Problem]:
 
 
 def sampled(problems: Sequence[Problem], most: int, seed: int) -> list[Problem]:
-    """Return at most `most` of the problems, chosen by a hash of the question and the seed.
-
-    A question that is chosen stays so while no more than `most` are there.
-    """
+    """Return at most `most` of the problems, chosen by a hash of the question and the seed."""
     return sorted(problems, key=lambda problem: seeded(_key(problem), seed))[:most]
 
 

@@ -78,11 +78,10 @@ class Visit(NamedTuple):
     """A call of the LLM.
 
     It read `seen` tokens; the first `kept` stay (an EOS at the end is judged unread). The LLM's own
-    token follows them, unless the answer is complete. The SLM ran `drafted` steps since the visit
-    before. The audit compared `audited` pending tokens with the LLM's choices. It rejects at most
-    one token, the last of `disagreements`. `copied` has the positions at which a lookup drafted
-    since the visit before. An audit rejects such tokens alike, but the other fields do not count
-    them.
+    token follows them, unless the answer is complete. Since the visit before, the SLM ran `drafted`
+    steps, and a lookup drafted at the positions `copied`, which the other fields do not count. The
+    audit compared `audited` pending tokens with the LLM's choices. It rejects at most one token,
+    the last of `disagreements`.
     """
 
     drafted: int
@@ -116,10 +115,7 @@ class Counts(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A token of an answer, and who wrote it (see `Answer.writers`).
-
-    `rejected` are the drafts from its position on that an audit took back.
-    """
+    """A token, who wrote it (see `Answer.writers`), and the drafts that it replaced, if any."""
 
     token_id: int
     by: str
@@ -169,10 +165,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Work:
-    """Forwards run, positions computed (and written to the cache), positions attended to.
-
-    The cost model uses these counters of a model's work.
-    """
+    """Forwards run, positions computed (and written to the cache), positions attended to."""
 
     forwards: int = 0
     positions: int = 0
@@ -187,8 +180,7 @@ class Work:
 def llm_runs(waiting: int, drafting: int, delayed: bool) -> bool:
     """Return whether the LLM runs now. `waiting` sequences need it, `drafting` ones do not.
 
-    A delayed LLM runs when half of the sequences in flight wait for it. This is near the optimum if
-    a forward takes as long as reading its weights. The schedule depends on no measured time, so
-    that runs are reproducible. It is also that of the cost model.
+    A delayed LLM runs when half of them wait, which is near the optimum if a forward takes as long
+    as reading its weights. No measured time decides, so that runs are reproducible.
     """
     return waiting > 0 and (not delayed or waiting >= drafting)

@@ -3,8 +3,7 @@
 Rollouts, evaluation and serving all use this decoder. CITER, speculative decoding and audited
 routing are settings of it (`citer.rule`). A step runs one model once. The SLM drafts the next token
 of each sequence that needs one, and the router scores it. If a rule requires a visit, the LLM runs
-one forward: it reads the tokens that it has not seen, judges them and writes the next token. The
-LLM may be delayed until half of the sequences need it, so that they share its forward.
+one forward: it reads the tokens that it has not seen, judges them and writes the next token.
 
 A request may have several policies, which share forwards (`citer.decoding.sequence`).
 """
@@ -50,9 +49,8 @@ Event = Settled | Finished
 class Engine:
     """Decodes `slots` requests at a time, with at most `max_new_tokens` tokens per answer.
 
-    With `delayed`, the LLM runs when half of the sequences in slots wait for it. Otherwise it runs
-    as soon as one does. It may be in this process or elsewhere (see `verifier_of`). On a GPU, short
-    forwards run as CUDA graphs, unless `make_graphs` is `no_graphs`.
+    With `delayed`, the LLM runs when half of the sequences in slots wait for it, else as soon as
+    one does. On a GPU, short forwards run as CUDA graphs, unless `make_graphs` is `no_graphs`.
     """
 
     def __init__(
@@ -97,8 +95,7 @@ class Engine:
     def decode(self, requests: Iterable[Request], policy: Policy) -> Iterator[Answer]:
         """Answer every request. Yields the answers in the order in which they finish.
 
-        A free slot takes the next request at once. Raises InputError if a request does not fit
-        the models' context, RuntimeError if other requests are in flight.
+        Raises InputError as `check` does, RuntimeError if other requests are in flight.
         """
         return self.sweep(requests, [policy])
 
@@ -151,10 +148,7 @@ class Engine:
         return handle
 
     def check(self, request: Request) -> None:
-        """Raise InputError if a request is empty or does not fit the models' context.
-
-        Raises it also if it samples and a server runs the LLM.
-        """
+        """Raise InputError for a request that is empty or too long, or sampled by a served LLM."""
         if request.sampling and isinstance(self._verifier, ServedVerifier):
             raise InputError(f"{request.key}: sampling, expected greedy: a server runs the LLM")
         length = len(request.prompt_ids) + len(request.prefix_ids)

@@ -73,8 +73,7 @@ def head_name(heads: Collection[str], rule: Rule) -> str | None:
     """Return the name of the head that a rule needs, or None if it needs none.
 
     A rule that names no scorer uses `agree` for the LLM's own answer, else `stand`; one that visits
-    every γ tokens needs no score, and one whose tokens are all copied has one. Raises InputError if
-    a router with these `heads` lacks the head.
+    every γ tokens needs no score. Raises InputError if a router with these `heads` lacks the head.
     """
     if rule.draft == "lookup" or not rule.asks_slm:
         return None

@@ -31,7 +31,6 @@ class ModelRunner:
     """A model, its cache with one slot per sequence, and copies of the trunks that sequences share.
 
     A trunk is computed once. The runner keeps as many trunks as it has slots, the last used ones.
-    `consume` serves as prefill, decode step and catch-up: it computes the tokens that slots lack.
     """
 
     def __init__(
@@ -63,10 +62,9 @@ class ModelRunner:
             self._trunks.pop(next(iter(self._trunks)))
 
     def consume(self, rows: Sequence[Row], read: Read) -> list[Results]:
-        """Compute the tokens that the slots lack. No two rows may have the same slot.
+        """Compute the tokens that the slots lack: as prefill, decode step or catch-up.
 
-        Applies `read` to the last states of each row. Returns one row of results per row of
-        `Row.given`.
+        No two rows may have the same slot. Returns what `read` gives per row of `Row.given`.
         """
         replayed = self._replay(rows, read) if self._graphs else {}
         left = [row for row in rows if row.slot not in replayed] if replayed else rows
@@ -93,8 +91,7 @@ class ModelRunner:
     def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
         """Group the rows by forward. Empty slots are prefilled in a forward of their own.
 
-        In a common forward, attention would pad all short rows to the length of a prompt. This
-        costs more than a second forward.
+        This costs less than to pad all short rows to the length of a prompt.
         """
         begun = [row for row in rows if self.cache.lengths[row.slot]]
         fresh = [row for row in rows if not self.cache.lengths[row.slot]]
@@ -159,8 +156,7 @@ class Drafts:
     def __call__(self, hidden_NH: Tensor, given_N2: Tensor, noise_R6: Tensor) -> Tensor:
         """Return draft_NC in float64: the token, and one score per scorer.
 
-        `given_N2` has the request's seed and the token's position in the answer. `noise_R6` is that
-        of `Vocabulary.choices`.
+        `given_N2` has the request's seed and the token's position in the answer.
         """
         z_NV, seen_NV = self._logits(hidden_NH, noise_R6)
         view = StepView(hidden_NH, seen_NV, *given_N2.unbind(1))
@@ -172,8 +168,7 @@ class Drafts:
     def _logits(self, hidden_NH: Tensor, noise_R6: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits to choose by, and those for the scorers.
 
-        Scorers see perturbed logits, but the own logits of tokens that top-k or top-p drops: heads
-        are trained on distributions in which no token is impossible.
+        Those keep the logits of dropped tokens: heads are trained with no token impossible.
         """
         choices, own_NV = self.pair.vocabulary.choices, self.pair.slm.logits(hidden_NH)
         z_NV = choices(own_NV, noise_R6)

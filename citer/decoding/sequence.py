@@ -53,10 +53,7 @@ class Path:
             self.pending_from, self.owed = 1, True
 
     def takes_llm_token(self, draft: Draft | None) -> bool:
-        """Return whether the LLM writes the next token.
-
-        True without a draft: no path asks the drafter, or it has found none.
-        """
+        """Return whether the LLM writes the next token, as it does where nothing drafted."""
         return draft is None or self.owed or draft.scores[self.scorer] < self.least_score
 
     def due(self, length: int, ended: bool) -> bool:
@@ -135,10 +132,7 @@ class Sequence:
         return len(self.ids) - self.begin
 
     def newly_settled(self) -> tuple[Written, ...]:
-        """Return the tokens that have settled since the last call. Expects a single policy.
-
-        A token is settled when no audit can reject it any more.
-        """
+        """Return the tokens that have settled since the last call. Expects a single policy."""
         first, after = self._reported, self.length
         for path in self._paths:
             if path.rule.audit:
@@ -153,10 +147,7 @@ class Sequence:
         return Written(token, "lookup" if draft and draft.copied else "slm")
 
     def query(self) -> Query:
-        """Return the next query to the LLM.
-
-        Without audits, it judges only the position after what it reads.
-        """
+        """Return the next query. Without audits, it judges only the position after the read ids."""
         reads_to = self._llm_reads_to
         audits = any(path.rule.audit for path in self._paths)
         first = max(self.begin, self.llm_read + 1) if audits else reads_to
@@ -231,10 +222,7 @@ class Sequence:
             self._paths += self._forks.pop(position).paths
 
     def _audit(self, path: Path, drafts: int, seen: int) -> int:
-        """Record a visit after `drafts` drafts.
-
-        Return how many tokens it keeps: all before the first rejected one.
-        """
+        """Record a visit after `drafts` drafts. Return how many tokens precede a rejected one."""
         kept, audited, disagreements, begin = self.length, 0, [], path.pending_from
         drafted = enumerate(self._drafts[begin : begin + drafts], begin)
         copied = tuple(position for position, draft in drafted if draft and draft.copied)
@@ -259,11 +247,7 @@ class Sequence:
         self._forks.setdefault(position, _Fork(token, [])).paths.append(path)
 
     def _append(self, token: int) -> None:
-        """Write a token.
-
-        If the LLM's choice here was made before a token stood, and differs from `token`, mark it
-        unread: an audit needs the odds.
-        """
+        """Write a token. It is unread if the LLM's other choice here lacks the odds for audits."""
         verdict = self._verdicts.get(self.length)
         if verdict and verdict.odds is None and verdict.token != token:
             self.llm_read = len(self.ids) - 1
@@ -301,10 +285,7 @@ class Sequence:
         return Answer(self.request.key, path.policy, written, scores, visits, truncated)
 
     def _go_back(self) -> None:
-        """Go back to the last fork and write the LLM's token there.
-
-        No earlier token is pending, so no earlier verdict is needed.
-        """
+        """Go back to the last fork and write the LLM's token there. No earlier token is pending."""
         position = max(self._forks)
         token, self._paths = self._forks.pop(position)
         if self._lookup:

@@ -26,8 +26,7 @@ MOST_LOST = 1 - 1e-6  # probability of ids that do not count; rounding could mak
 class Reading:
     """Reads choices, odds and scores from the log-probabilities of a server's likeliest tokens.
 
-    The tokens are those of `Vocabulary.choices`. Tokens that the server did not list count as
-    impossible. So if several ids end an answer, the odds of EOS are a lower bound.
+    Others count as impossible. So if several ids end an answer, the odds of EOS are a lower bound.
     """
 
     vocabulary: Vocabulary

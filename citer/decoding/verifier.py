@@ -31,11 +31,10 @@ class Verdict(NamedTuple):
 class Query(NamedTuple):
     """A sequence to judge, with one verdict for each position from `first` to `len(ids)`.
 
-    `first` indexes `ids`, which begins with the prompt. The verifier reads `ids`. `draft` is the
-    token at position `len(ids)`, or None if there is none yet. It is judged, but not read. With
-    `sampling`, the logits at each position are perturbed (`perturbed`). The other fields are for a
-    verifier that keeps a cache per slot; a stateless one may ignore them. The slot holds the first
-    `kept` tokens of `ids` from the query before. An empty slot may start from `trunk`.
+    `ids` begins with the prompt and is read. `draft` is the token at position `len(ids)`, or None
+    if there is none yet. It is judged, but not read. The other fields are for a verifier that keeps
+    a cache per slot: the slot holds the first `kept` tokens of `ids` from the query before, and an
+    empty one may start from `trunk`.
     """
 
     ids: Ids
@@ -61,13 +60,9 @@ class ForcedScores(NamedTuple):
 
 
 class Verifier(Protocol):
-    """The LLM. It chooses the largest logit among the ids of the pair's `Vocabulary`.
+    """The LLM. It chooses the largest logit of the vocabulary, perturbed if the query samples.
 
-    If the query samples, this is the largest perturbed logit, and odds are those of perturbed
-    logits.
-
-    A verifier with a cache per slot serves one engine at a time, and needs at least as many slots
-    as that engine.
+    A verifier with a cache per slot serves one engine at a time, and needs as many slots.
     """
 
     @property
@@ -98,10 +93,7 @@ class Verdicts:
     vocabulary: Vocabulary
 
     def __call__(self, hidden_MH: Tensor, given_M1: Tensor, noise_R6: Tensor) -> Tensor:
-        """Return verdict_M2 in float64, the choice and the odds of the given token.
-
-        `noise_R6` is that of `Vocabulary.choices`.
-        """
+        """Return verdict_M2 in float64, the choice and the odds of the given token."""
         logits_MV = self.vocabulary.choices(self.model.logits(hidden_MH), noise_R6)
         best_M, choice_M = logits_MV.max(-1)
         odds_M = (logits_MV.gather(1, given_M1).squeeze(1) - best_M).exp()

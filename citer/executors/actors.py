@@ -53,10 +53,9 @@ Tasks = dict[ObjectRef, _Task]
 
 
 def connect(device: "torch.device") -> "RayActors":
-    """Connect this process to a Ray cluster.
+    """Connect this process to the Ray cluster of `$RAY_ADDRESS`, or of `ray start` on this machine.
 
-    It is that of `$RAY_ADDRESS`, or of `ray start` on this machine. An actor gets a GPU if `device`
-    is one, else a core. Raises InputError if no cluster answers.
+    An actor gets a GPU if `device` is one, else a core. Raises InputError if no cluster answers.
     """
     named = os.environ.get("RAY_ADDRESS")
     address = named or (CURRENT.read_text() if CURRENT.exists() else "")

@@ -90,10 +90,9 @@ def count_death(deaths: Counter[str], unit: Unit[Any], reason: str) -> None:
 
 
 def when_closed(pipe: int, end: Callable[[], None]) -> None:
-    """Start a thread that calls `end` when no process holds the pipe's writing end any more.
+    """Start a thread that calls `end` when no process can write to the pipe any more.
 
-    `pipe` is the descriptor of the reading end. Nothing may be written to the pipe. The kernel
-    closes the writing end when its process ends, even by SIGKILL.
+    `pipe` is the descriptor of its reading end. Nothing may be written to it.
     """
 
     def watch() -> None:

@@ -80,10 +80,7 @@ def write_tables(
     metadata: Mapping[str, Any],
     advance: Advance,
 ) -> None:
-    """Run `job` on the inputs of each path, and write the table that it returns to the path.
-
-    A file is written completely or not at all.
-    """
+    """Run `job` on the inputs of each path, and write the table that it returns to the path."""
     to_file = partial(_to_file, job, schema, dict(metadata))
     units = [Unit(str(path), (path, each)) for path, each in inputs.items()]
     for _ in executor.run(to_file, units, advance):

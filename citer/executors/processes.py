@@ -78,10 +78,7 @@ class _Result(NamedTuple):
 
 
 class _Worker:
-    """A place for a child process, which runs one unit at a time.
-
-    `done` is the progress of the unit. A forked child shares `job` with this process.
-    """
+    """A place for a child process. It runs one unit at a time, with the progress `done`."""
 
     unit: Unit[Any]
     pipe: Connection

@@ -79,10 +79,7 @@ class Deployed(BaseModel):
 
 
 class Place(BaseModel):
-    """Where the deployed rule serves: see `serve` in params.yaml.
-
-    `delayed`: it is cheaper there if the LLM waits for half of the batch.
-    """
+    """Where the deployed rule serves: see `serve` in params.yaml, and `Engine` for `delayed`."""
 
     engine: Literal["citer", "vllm"] = "citer"
     batch: int = 1
@@ -145,10 +142,9 @@ def _identity(
 
 
 def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
-    """Write a router and its card. `card` has `identity`, data digests and thresholds.
+    """Write a router and its card: `card`, with heads and weights described anew.
 
-    The card of a bundle that was read may be given: heads and weights are described anew. Raises
-    InputError if `read_bundle` would refuse the result.
+    Raises InputError if `read_bundle` would refuse the result.
     """
     weights = _weights(router)
     _check_finite(weights, folder)

@@ -25,9 +25,8 @@ Copied = tuple[Tensor, Tensor]  # keys_LKPD and values_LKPD of one slot
 class Row(NamedTuple):
     """The tokens that one slot adds to a forward: the part of `ids` that the slot lacks.
 
-    A `Read` gets the states after the last `len(given)` tokens. It gets one row of `given`, K
-    integers, with each state. If the row samples, `noise` has `Sampling.numbers` for each state;
-    the `Read` gets them with the row of the state, for R sampled states.
+    A `Read` gets the states after the last `len(given)` tokens, and with each a row of `given`, K
+    integers. If the row samples, `noise` has `Sampling.numbers` for each state.
     """
 
     slot: int
@@ -37,12 +36,11 @@ class Row(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """M new tokens of N rows, at most T per row.
+    """M new tokens of N rows, which are sequences. A row has at most T of them.
 
-    A row is a sequence. With its new tokens, the longest row has P positions. Only attention needs
-    rows padded to (N, T). A row is padded with its last token. `padded_NT` maps to that layout and
-    `flat_M` maps back. Both are None if all rows have `width` tokens. The forward returns the
-    states after the tokens `wanted_W`, the last ones of each row.
+    With its new tokens, the longest row has P positions. Only attention needs rows padded to
+    (N, T), each with its last token. `padded_NT` maps to that layout and `flat_M` maps back. Both
+    are None if all rows have `width` tokens. `wanted_W`: the tokens whose states are returned.
     """
 
     rows: slice | Tensor  # the rows' slots
@@ -92,10 +90,7 @@ def lay_out(
     wanted: list[int],
     device: torch.device,
 ) -> Batch:
-    """Lay out `counts[n]` new tokens for `slots[n]`, which already holds `starts[n]` positions.
-
-    The forward returns the states after each row's last `wanted[n]` tokens.
-    """
+    """Lay out `counts[n]` new tokens after the `starts[n]` of `slots[n]`; `wanted[n]` are read."""
     span = max(start + count for start, count in zip(starts, counts, strict=True))
     slot_N, start_N, count_N = torch.tensor([slots, starts, counts], device=device)
     # A slice, if possible: reading it needs no copy.
@@ -120,10 +115,9 @@ def lay_out_evenly(
     start_N: Tensor,
     count_N: Tensor,
 ) -> Batch:
-    """Lay out `width` tokens for every slot: `count_N` new ones, then padding.
+    """Lay out `width` tokens per slot: `count_N` new ones, of which `wanted` are read, and padding.
 
-    The forward returns the states after the last `wanted` new tokens of each row. The layout does
-    not depend on the tensors' values, so that it can be captured once and replayed.
+    The layout does not depend on the tensors' values, so that it can be captured and replayed.
     """
     column_T = torch.arange(width, device=slot_N.device)
     column_NU = (count_N[:, None] - wanted + column_T[:wanted]).clamp(min=0)
@@ -165,11 +159,10 @@ def kv_shape(config: PreTrainedConfig) -> tuple[int, int, int]:
 
 
 class SlotCache:
-    """A KV cache with `slots` slots of different lengths.
+    """A KV cache with `slots` slots of different lengths. `kinds` has the kind of each layer.
 
-    `begin` lays out a forward. Its layers then call `update`. `copy`, `paste` and `cut` change
-    what a slot holds between forwards. Layers with a sliding window keep all positions, too, so
-    that a slot can be cut anywhere. `kinds` has the kind of each layer.
+    `begin` lays out a forward. Its layers then call `update`. Layers with a sliding window keep all
+    positions, too, so that a slot can be cut anywhere.
     """
 
     def __init__(
@@ -222,10 +215,9 @@ class SlotCache:
         self.lengths[slot] = length
 
     def cut(self, slot: int, length: int) -> None:
-        """Truncate a slot to `length` positions, and set the rest to zero.
+        """Truncate a slot to `length` positions.
 
-        Otherwise an overflowed value would reach later answers: attention gives it weight 0, but
-        0 · ∞ is NaN.
+        The rest is zero: an overflowed value would reach later answers, since 0 · ∞ is NaN.
         """
         assert length <= self.lengths[slot], "cannot cut to more than the slot holds"
         held = self.lengths[slot]

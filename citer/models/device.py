@@ -26,10 +26,7 @@ def resolve_device(device: str) -> torch.device:
 
 
 def announce(stage: str, params: PairParams) -> None:
-    """Print where a stage runs, before it reads anything that takes long.
-
-    Raises InputError if `cuda` is requested but not available.
-    """
+    """Print where a stage runs. Raises InputError as `resolve_device` does."""
     if resolve_device(params.device).type == "cpu":
         threads = torch.get_num_threads()
         place = f"cpu, {threads} thread{'s' if threads > 1 else ''}"
@@ -41,10 +38,7 @@ def announce(stage: str, params: PairParams) -> None:
 
 
 def device_for(name: str, params: PairParams) -> torch.device:
-    """Return where model `name` of the pair runs, unless its layers are on several devices.
-
-    If those of the LLM are, the SLM runs on the last GPU.
-    """
+    """Return where model `name` runs. If the LLM is on several devices, the SLM gets the last."""
     device = resolve_device(params.device)
     if name == "slm" and params.llm_device_map and device.type == "cuda":
         return torch.device("cuda", torch.cuda.device_count() - 1)

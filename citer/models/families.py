@@ -67,10 +67,7 @@ def fused(module: Any, hidden_MH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def rotate(cos_M1D: Tensor, sin_M1D: Tensor, states_MKD: Tensor) -> Tensor:
-    """Rotary embedding (arXiv 2104.09864) that pairs the two halves of a head.
-
-    The sine is negated in the first half.
-    """
+    """Rotary embedding (arXiv 2104.09864) of a head's halves. The first half's sine is negated."""
     turned_MKD = states_MKD.roll(states_MKD.shape[-1] // 2, -1)
     return states_MKD * cos_M1D + turned_MKD * sin_M1D
 

@@ -71,10 +71,7 @@ PLAIN = partial(make_prompts, PromptSettings())
 
 
 class ModelFolder:
-    """A Hugging Face model folder. Every property raises InputError if its file is not usable.
-
-    weights: how the linear layers are loaded
-    """
+    """A Hugging Face model folder. Every property raises InputError if its file is not usable."""
 
     def __init__(
         self, path: Path, make_prompts: MakePrompts = PLAIN, weights: Weights = "stored"
@@ -187,10 +184,9 @@ class ModelFolder:
 
 
 class PairFolder:
-    """The folders of an SLM and an LLM that form a pair, checked when the object is made.
+    """The folders of an SLM and an LLM, checked when the object is made. Reads no weights.
 
-    Reads configurations, tokenizers and weight headers, but no weights. Raises InputError with both
-    folders and the first difference, or if both hold the same model.
+    Raises InputError with the first difference, or if both hold the same model.
     """
 
     def __init__(
@@ -238,8 +234,6 @@ class PairFolder:
         """Compare the ids of a problem of each task in use.
 
         Equal tokenizers are not enough: a format may read settings that `tokenizer_parts` omits.
-        The texts of two chat templates may differ where no example shows it, such as in the part
-        for tools. Both models get the prompts of the SLM's template.
         """
         llm_prompts = self.llm.prompts_after(self.slm.eos_ids)
         for problem in self.prompts.examples():

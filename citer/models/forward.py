@@ -3,9 +3,7 @@
 The forward of transformers pads every row to the longest, copies keys and values for every query
 head, and spends more time in Python than a small model spends computing. Here only attention uses
 a padded layout.
-
-The order follows the versions of transformers that were tested. `check_forward` compares it with
-the installed version.
+`check_forward` compares the result with that of the installed version.
 """
 
 from collections.abc import Callable
@@ -49,10 +47,7 @@ class Forward(NamedTuple):
 def wanted_hidden(
     network: PreTrainedModel, ids_M: Tensor, batch: Batch, cache: SlotCache
 ) -> Tensor:
-    """Run a forward and store its tokens in the cache.
-
-    Returns hidden_WH, the states of the wanted tokens after the final norm.
-    """
+    """Run a forward. Return hidden_WH, the states of the wanted tokens after the final norm."""
     model: Any = network.base_model
     family = FAMILIES[network.config.model_type]
     hidden_MH = model.embed_tokens(ids_M)

@@ -47,8 +47,7 @@ class Shape(NamedTuple):
 class Graphs:
     """The graphs of one model and its cache, captured when a shape first occurs.
 
-    A `Capture` turns a forward into a replay. `capturing` makes a new one when all graphs are
-    dropped.
+    `capturing` makes a new `Capture` when all graphs are dropped.
     """
 
     def __init__(
@@ -69,8 +68,7 @@ class Graphs:
     def run(self, rows: Sequence[Row], read: Read) -> list[list[list[float]]]:
         """Run the rows and apply `read`. Returns one row of results per row of `Row.given`.
 
-        A run makes one small transfer to the device and one back. The host waits only for the
-        second.
+        A run makes one small transfer to the device, and one back, for which the host waits.
         """
         count, tokens = self._filled_up(rows)
         row_N = sorted([*rows, *islice(self._idle(rows), count - len(rows))])

@@ -26,10 +26,7 @@ from citer.progress import warn
 
 
 class SplitCache:
-    """A KV cache whose layers are on the devices of the network's layers: a `SlotCache` on each.
-
-    It has the methods of a `SlotCache`.
-    """
+    """A KV cache whose layers are on the devices of the network's layers: a `SlotCache` on each."""
 
     def __init__(self, network: PreTrainedModel, slots: int) -> None:
         model: Any = network.base_model
@@ -54,10 +51,7 @@ class SplitCache:
         return self._batches[self._places[-1][0]]
 
     def update(self, keys_NKTD: Tensor, values_NKTD: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Store a layer's new keys and values. Return those of all positions, (N, K, P, D) each.
-
-        transformers' attention calls it.
-        """
+        """Do the same as `SlotCache.update`, for the attention of transformers."""
         device, index = self._places[layer]
         batch = self._batches[device]
         new = (batch.end_to_end(kv.transpose(1, 2)) for kv in (keys_NKTD, values_NKTD))
@@ -78,10 +72,7 @@ class SplitCache:
 def stock_hidden(
     network: PreTrainedModel, ids_M: Tensor, batch: Batch, cache: SplitCache
 ) -> Tensor:
-    """Run a forward and store its tokens in the cache. `batch` comes from the cache's `begin`.
-
-    Returns hidden_WH, the states of the wanted tokens after the final norm.
-    """
+    """Run a forward. Return hidden_WH, the states of the wanted tokens after the final norm."""
     position_NT = batch.side_by_side(batch.position_M)
     hidden_NTH = network.base_model(
         input_ids=batch.side_by_side(ids_M.to(position_NT.device)),

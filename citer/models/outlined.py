@@ -1,7 +1,4 @@
-"""Models whose weights only worker processes load, and the choice between them and loaded ones.
-
-A model without weights has its sizes, its identity and a pickle. The pickle loads the weights.
-"""
+"""Models whose weights only worker processes load, and the choice between them and loaded ones."""
 
 from dataclasses import replace
 

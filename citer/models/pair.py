@@ -79,10 +79,7 @@ class LanguageModel:
 
     @cached_property
     def weight_bytes(self) -> int:
-        """Bytes that every forward reads: all weights but an untied input embedding.
-
-        A forward reads only the rows of its own tokens from that embedding.
-        """
+        """Bytes that every forward reads: all weights but an untied input embedding."""
         if self.stored_bytes is not None:
             return self.stored_bytes
         embedding, head = self.network.get_input_embeddings(), self.network.get_output_embeddings()
@@ -200,10 +197,7 @@ class Pair:
         return token_ids[-1] in self.eos_ids or bool(self.stops and self.stops.end(token_ids))
 
     def text(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> str:
-        """Decode an answer, without its EOS, special tokens and stop text.
-
-        `stop` has the texts of its request, besides the pair's own.
-        """
+        """Decode an answer, without its EOS, special tokens, the pair's stop texts and `stop`."""
         text = str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
         stops = self.stops_with(stop) if stop else self.stops
         return stops.cut(text) if stops else text
@@ -283,10 +277,7 @@ class Predicted(NamedTuple):
 def predict(
     model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]
 ) -> Iterator[Predicted]:
-    """Teacher forcing: run one parallel forward over `texts`, instead of one per token.
-
-    Yields the predictions, `ROWS` positions at a time.
-    """
+    """Run one forward over `texts` (teacher forcing). Yields `ROWS` positions at a time."""
     inputs = padded_batch([list(text.ids[:-1]) for text in texts], model.device)
     hidden_BTH = model.last_hidden(**inputs, use_cache=False)
     parts = zip(hidden_BTH, texts, strict=True)

@@ -4,10 +4,9 @@ On a CPU, FBGEMM multiplies weights of 8 bits by states that are rounded to 8 bi
 token. With a scale per tensor, as torch's dynamic layers have, an answer would depend on the others
 in its batch. Elsewhere the weights are converted in every forward.
 
-On a CPU, large layers that are not rounded hold their weights in oneDNN's own layout. A forward of
-few tokens should take as long as reading its weights once. PyTorch's layer takes longer. It reads
-float32 weights twice for two tokens and three times for three; for four or more tokens it copies
-them. It converts bfloat16 weights in every forward.
+On a CPU, large layers that are not rounded hold their weights in oneDNN's own layout, so that a
+forward of few tokens takes as long as reading its weights once. PyTorch's layer reads float32
+weights several times or copies them, and converts bfloat16 weights in every forward.
 """
 
 from collections.abc import Callable, Iterator
@@ -70,8 +69,7 @@ class PackedInt8Linear(Int8Linear):
 def round_weights(network: nn.Module) -> None:
     """Round the weights of every linear layer, large or small.
 
-    The packed layers use operators of PyTorch that it means to remove. If they do not run here, a
-    warning says that decoding is slower.
+    Warns that decoding is slower if FBGEMM's operators, which PyTorch means to remove, do not run.
     """
     places = list(linear_layers(network))
     first, make = places[0][2], Int8Linear
@@ -108,9 +106,8 @@ class PackedLinear(nn.Module):
 def pack(network: nn.Module) -> None:
     """Replace a network's large linear layers, if device and dtype allow it.
 
-    If the LM head shares its weights with the embedding, they are held twice, since the embedding
-    needs the plain layout. The packed layers use private operators of PyTorch. If these have
-    changed, no layer is replaced, and a warning says that decoding is slower.
+    An LM head that shares its weights with the embedding is held twice. If PyTorch's private
+    operators have changed, no layer is replaced, and a warning says that decoding is slower.
     """
     places = [place for place in linear_layers(network) if _packable(place[2].weight)]
     if places and not works(places[0][2], PackedLinear, PACKED[places[0][2].weight.dtype]):

@@ -96,12 +96,11 @@ class Head:
 
 @dataclass(frozen=True)
 class Router:
-    """Heads by name. Each scores the SLM's next token.
+    """Heads by name. Each scores the SLM's next token (see `citer.decoding.policy.head_name`).
 
     A score of `stand`, of the small `narrow`, and of `logistic`, which does not read the hidden
     state, is the probability that the token may stand. These heads are trained on preferences in
-    every iteration. The others are trained once (`citer.stages.router0`). See
-    `citer.decoding.policy.head_name` for the head that a rule uses.
+    every iteration. The others are trained once (`citer.stages.router0`).
     """
 
     heads: Mapping[str, Head]

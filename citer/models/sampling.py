@@ -22,10 +22,7 @@ class Sampling(NamedTuple):
     seed: int
 
     def numbers(self, position: int) -> tuple[int, ...]:
-        """Return the integers of the draw at a position of the whole sequence.
-
-        `noise.perturbed` reads them. Floats are stored by their bits.
-        """
+        """Return the integers of the draw at a position; `perturbed` reads them, floats by bits."""
         return self.seed, position, self.top_k, _bits(self.temperature), _bits(self.top_p)
 
 
@@ -43,10 +40,7 @@ class Sampler(NamedTuple):
     seed: int = 0
 
     def sampling(self, key: str) -> Sampling | None:
-        """Return the sampling of a question, or None if it is greedy.
-
-        Its noise depends on this seed and the question's key, but on no other question.
-        """
+        """Return the sampling of a question, or None if it is greedy. No other one changes it."""
         if self.params is None:
             return None
         temperature, top_k, top_p = self.params.temperature, self.params.top_k, self.params.top_p

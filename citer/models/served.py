@@ -1,7 +1,4 @@
-"""An LLM that a vLLM server runs, and the server over HTTP.
-
-The folder here has the tokenizer, the sizes and the identity of the LLM.
-"""
+"""An LLM that a vLLM server runs, and the server over HTTP."""
 
 import os
 import re
@@ -179,8 +176,7 @@ class ServedModel:
     ) -> list[Choice]:
         """Return the log-probabilities of the `likeliest` next tokens of each prompt.
 
-        With `of_prompts`, also those of each token in the prompts. vLLM then computes whole prompts
-        instead of reading their beginnings from its prefix cache.
+        With `of_prompts`, also those of each token in the prompts, without vLLM's prefix cache.
         """
         content = {
             "model": self.name,
@@ -205,9 +201,8 @@ class ServedModel:
 class ServedFolder(ModelFolder):
     """The folder of an LLM that the vLLM server at `url` runs.
 
-    A folder without weights must have `weights.sha256`, the output of `sha256sum *.safetensors` in
-    the server's folder. It then stands for the weights in the model's digest. The identity of a
-    folder with weights is the same as that of a model that is loaded here.
+    In a folder without weights, `weights.sha256` stands for them in the model's digest: the output
+    of `sha256sum *.safetensors` in the server's folder.
     """
 
     def __init__(

@@ -53,8 +53,7 @@ def _check_ids(path: Path, tokenizer: PreTrainedTokenizerFast, vocab_size: int) 
 def tokenizer_parts(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     """Return everything that decides which ids a text gets.
 
-    Truncation and padding are left out: encoding uses neither. `prompt` shows what the
-    post-processor adds, which tokenizer_config.json may change.
+    `prompt` shows what the post-processor adds, which tokenizer_config.json may change.
     """
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     parts = {
@@ -69,10 +68,7 @@ def tokenizer_digest(parts: Mapping[str, Any], eos_ids: Iterable[int]) -> str:
 
 
 def named_eos_ids(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[int]:
-    """Return the ids that end an answer by their name: the tokenizer's EOS, and ends of turns.
-
-    An id that is not below `vocab_size` is left out, since the model cannot write it.
-    """
+    """Return the tokenizer's EOS and the known ends of turns, if they are below `vocab_size`."""
     added = tokenizer.added_tokens_decoder.items()
     ends = [number for number, token in added if token.content in ENDS_OF_TURN]
     own = tokenizer.eos_token_id
@@ -81,21 +77,14 @@ def named_eos_ids(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[i
 
 @dataclass(frozen=True)
 class StopTexts:
-    """An answer ends with the first token after which its last tokens contain one of `texts`.
-
-    Whether it has ended depends only on its tokens, and not on the model that wrote them. Routed
-    answers therefore end where the LLM's own answer would.
-    """
+    """An answer ends with the first token after which its last tokens contain one of `texts`."""
 
     texts: tuple[str, ...]
     tokenizer: PreTrainedTokenizerFast
 
     @cached_property
     def window(self) -> int:
-        """Tokens to decode: each has a byte at least, and the first three may be half a character.
-
-        One more allows for a decoder that strips the first token's space.
-        """
+        """Tokens to decode: one a byte, three for part of a character, one for a stripped space."""
         return max(len(text.encode()) for text in self.texts) + 4
 
     def end(self, ids: Sequence[int], first: int = 0) -> bool:

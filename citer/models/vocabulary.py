@@ -18,8 +18,8 @@ _SECOND = 0x94D049BB133111EB - (1 << 64)
 def perturbed(logits_NV: Tensor, noise_N5: Tensor) -> Tensor:
     """Return z_NV = logits + T · g for the kept tokens, in the precision of the logits.
 
-    `noise_N5` has `Sampling.numbers` for each row. Other tokens get the lowest finite number: their
-    odds are 0. Rows of temperature 0 are returned as they are.
+    `noise_N5` has `Sampling.numbers` for each row; rows of temperature 0 stay as they are. Other
+    tokens get the lowest finite number.
     """
     seed_N1, position_N1, top_k_N1, *floats = noise_N5.split(1, 1)
     temperature_N1, top_p_N1 = (bits_N1.view(torch.float64) for bits_N1 in floats)

@@ -1,10 +1,9 @@
 """The safetensors files of a model folder: checks of their headers, quantised weights, and digests.
 
-Digests are kept between processes while the files stay as they are. Files are known by their paths,
-inodes, sizes and times: of the last change of content (mtime), and of content or inode (ctime),
-which no program can set back. Two writes within a tick of the file system's clock leave equal
-times, and a write through a memory map may set them half a minute late. So nothing is kept of files
-that changed less than a minute before they were read.
+Digests are kept between processes while paths, inodes, sizes and times of the files stay as they
+are. No program can set ctime back. Two writes within a tick of the clock leave equal times, and a
+write through a memory map may set them half a minute late. So nothing is kept of files that changed
+less than a minute before they were read.
 """
 
 import json

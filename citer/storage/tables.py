@@ -32,11 +32,10 @@ DISK_ERROR = re.compile(r"os error (\d+)|PytorchStreamWriter failed|unexpected p
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder. On success, rename it to `path`.
+    """Yield a temporary path for a file or folder. On success, rename it to `path`.
 
-    The caller writes a file or a folder there. A kill at any moment loses nothing: if `path` is
-    missing after it, the next call restores the old one. Raises InputError if a file would replace
-    a folder.
+    A kill loses nothing: if `path` is missing after it, the next call restores the old one. Raises
+    InputError if a file would replace a folder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside, old = _beside(path, "aside"), _beside(path, "old")
@@ -152,11 +151,10 @@ def read_as(path: Path, kind: type[T]) -> T:
 
 
 def write_table(path: Path, table: pa.Table, schema: pa.Schema, metadata: dict[str, Any]) -> None:
-    """Write `table` as Parquet. Its columns, types and nulls must be as `schema` declares.
+    """Write `table` as Parquet, as `schema` declares it, and seal it (`citer.storage.seal`).
 
     `metadata` (JSON) and the schema version are stored under the key `citer` of the file's
-    metadata. A digest seals the whole file (see `citer.storage.seal`). Equal content gives equal
-    bytes.
+    metadata. Equal content gives equal bytes.
     """
     mismatch = schema_mismatch(table, schema)
     assert not mismatch, f"{path}: {mismatch}"

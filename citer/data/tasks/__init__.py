@@ -28,10 +28,7 @@ def find_task(name: str) -> Task:
 
 
 def known_task(name: str) -> str:
-    """Return `name` if a task is named so, or if it has the form of a user's task.
-
-    Raises ValueError otherwise.
-    """
+    """Return `name`. Raises ValueError unless a task, or a user's, may be named so."""
     if name.startswith(PREFIX):
         place(name)
     elif name not in TASKS:

@@ -26,19 +26,15 @@ WHOLE = {1.0: Grade(correct=True, share=1.0), 0.0: WRONG}  # True equals 1, Fals
 
 
 def grade(problem: Problem, completion: str) -> bool:
-    """Return whether `completion` (the text after the prompt) answers `problem` correctly.
-
-    See `assess`. The class of the task documents what counts as correct.
-    """
+    """Return whether `completion` answers `problem` correctly (see `assess`)."""
     return assess(problem, completion).correct
 
 
 def assess(problem: Problem, completion: str) -> Grade:
-    """Grade `completion`, the text after the prompt.
+    """Grade `completion`, the text after the prompt, against the problem's answer (`Task.grade`).
 
-    It is graded against the problem's answer. If there is none, `completion` is correct if it gives
-    the same answer as the reference, which the LLM must have written (`Task.same`).
-    Raises InputError if the process of a user's grader does not start.
+    If there is none, it is compared with the reference, which the LLM must have written
+    (`Task.same`). Raises InputError if the process of a user's grader does not start.
     """
     task = find_task(problem.task)
     try:

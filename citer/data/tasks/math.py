@@ -131,10 +131,7 @@ class Math(Task):
         return given is not None and same_value(problem.answer or "", given)
 
     def same(self, problem: Problem, one: str, other: str) -> bool:
-        """Return whether both state the same value. `same_value` may read its first in more ways.
-
-        Each order counts, so that the result does not depend on it.
-        """
+        """Return whether both state the same value, in any order: `same_value` may depend on it."""
         if super().same(problem, one, other):
             return True
         first, second = self.stated(one), self.stated(other)

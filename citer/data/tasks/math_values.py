@@ -72,8 +72,7 @@ class Number(NamedTuple):
 def same_value(answer: str, given: str) -> bool:
     """Return whether two answers, in LaTeX or plain text, have the same value (see `Math`).
 
-    math-verify's timeouts are signals, which only the main thread gets. On other threads, only
-    LONGEST limits the time.
+    Only the main thread gets the signals by which math-verify ends after TIMEOUT_SECONDS.
     """
     if answer == given:
         return True

@@ -13,9 +13,8 @@ The class is created without arguments and has these methods:
         def grade(self, problem, completion):  # -> True, False or a share from 0 to 1
             return problem.answer in completion
 
-`docs/own-data.md` describes them, the methods `message` and `same`, and the attributes `time_limit`
-(seconds for one answer), `memory_limit` (MiB of address space for one answer) and `pass_share`,
-whose defaults are those of `own_source.Limits`.
+`docs/own-data.md` describes them, the methods `message` and `same`, and the attributes of
+`own_source.Limits`.
 
 Import, `problem`, `prompt` and `message` run in the processes of citer and must give the same
 result whenever they are called. `grade` and `same` run in a process of their own, shut in by

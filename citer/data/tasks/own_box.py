@@ -40,8 +40,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 def boxed(serve: Callable[[bool], None]) -> None:
     """Run `serve(True)` as the first process of new namespaces.
 
-    Run `serve(False)` without them if the kernel refuses. If `serve(True)` raises OSError, it has
-    refused, too.
+    Run `serve(False)` without them if the kernel refuses, by an OSError of `serve` or before.
     """
     if not (box := os.fork()):
         status = 1
@@ -125,10 +124,7 @@ def give_up_privileges() -> None:
 
 
 def end_children(first: int, box: bool) -> int:
-    """Kill and await all descendants. Return the exit code of `first`, negative for a signal.
-
-    Orphans become children of this process, which is the first of its namespace or a subreaper.
-    """
+    """Kill and await all descendants. Return the exit code of `first`, negative for a signal."""
     ended = {}
     while children := _children():
         for child in [-1] if box else children:

@@ -1,8 +1,8 @@
 """The process that grades for a task of the user: `python -m citer.data.tasks.own_child`.
 
 It forks for each answer. The fork has an empty working directory of its own, limits, no privileges,
-no input, and its output is dropped. It ends after its answer, and all that it started with it. The
-process ends when the other end of its pipe is closed, so it cannot outlive its parent.
+no input and no output. It ends after its answer, with all that it started. The process ends when
+the other end of its pipe is closed, so it cannot outlive its parent.
 """
 
 import json

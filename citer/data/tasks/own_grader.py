@@ -42,10 +42,7 @@ _warning = cache(multiprocessing.Lock)
 
 
 class Grader:
-    """Grades answers to problems of one task. Each process has a child of its own.
-
-    The child starts at the first answer and ends with the process that started it.
-    """
+    """Grades answers to problems of one task. Each process starts a child at its first answer."""
 
     def __init__(self, source: Source) -> None:
         self.source, self._warning = source, _warning()
@@ -138,10 +135,7 @@ def _started(source: Source) -> tuple[Connection, "subprocess.Popen[bytes]"]:
 
 
 def _environment() -> dict[str, str]:
-    """Let the child import citer, hash texts alike in every run, and start no threads.
-
-    It gets no other variable, since keys and passwords may be among them.
-    """
+    """Let the child import citer, hash texts alike and start no threads. Keys stay here."""
     kept = {name: v for name, v in os.environ.items() if name in KEPT or name.startswith("LC_")}
     paths = [str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")

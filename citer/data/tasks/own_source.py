@@ -16,7 +16,7 @@ METHODS = {"problem": "problem(row)", "prompt": "prompt(problem)"}
 
 
 class Limits(NamedTuple):
-    """What a class may set. `memory_limit` is in MiB, `time_limit` in seconds."""
+    """What a class may set, for one answer: seconds, MiB of address space, the share to pass."""
 
     time_limit: float = 5.0
     memory_limit: float = 1024.0
@@ -30,10 +30,7 @@ class Source:
     """A class in a file of the user, and an object of this class."""
 
     def __init__(self, file: Path, class_name: str) -> None:
-        """Import the file and create the object.
-
-        Raises InputError with the file and, if its code raised, the line.
-        """
+        """Import the file and create the object. Raises InputError as `call` does."""
         text = read_text(file)
         self.file, self.class_name = file, class_name
         self.digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -52,10 +49,7 @@ class Source:
 
 
 def _module(file: Path, text: str) -> ModuleType:
-    """Run the code of a file as a module.
-
-    No bytecode is written, since DVC would see a changed folder.
-    """
+    """Run the code of a file as a module, without bytecode: DVC would see a changed folder."""
     module = ModuleType(f"own_{file.stem}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module  # dataclasses look their module up

@@ -31,9 +31,8 @@ class RowError(InputError):
 class Format(NamedTuple):
     """A shape of raw rows, such as that of a published benchmark.
 
-    `signs` says by which fields the format is recognised, and `fits` decides it. `rewrite` turns a
-    raw row into a row of the task, if it is none yet; it raises RowError. `fields` maps a field of
-    the task's row to the raw field that it is made from, for the errors of the task's own checks.
+    `signs` says by which fields it is recognised, and `fits` decides it. `rewrite` makes the row of
+    the task, and raises RowError. `fields` maps a field of that row to the raw one, for messages.
     """
 
     name: str

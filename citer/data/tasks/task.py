@@ -14,12 +14,12 @@ class GraderError(Exception):
 class Task(ABC):
     """A row format, a prompt and a grader.
 
-    `fields` are the fields of a raw row that make up the question. A row belongs to this task if it
-    has the first of them. `reference_field` is the field with the worked answer. `templates` are
-    all texts from which prompts are made; the digest of the prompts covers them. `example` is a raw
-    row with a reference. It serves to compare the ids that the two tokenizers of a pair give.
-    `formats` are those of raw rows, most specific first. Without any, rows must be in the task's
-    own format. A completion is right if its share is at least `pass_share`.
+    `fields` are those of a raw row that make up the question. A row belongs to this task if it has
+    the first of them. `reference_field` has the worked answer. `templates` are all texts from which
+    prompts are made; the digest of the prompts covers them. `example` is a raw row with a
+    reference, by which two tokenizers are compared. `formats` are those of raw rows, most specific
+    first; without any, rows must be in the task's own. A completion is right if its share is at
+    least `pass_share`.
     """
 
     name: str
@@ -60,10 +60,7 @@ class Task(ABC):
 
     @abstractmethod
     def message_text(self, problem: Problem) -> str:
-        """Return the user's turn under a chat template: the question, and the form of the answer.
-
-        A format reads it for `example`, too, so that its digest covers the text.
-        """
+        """Return the user's turn of a chat template: the question, and the form of the answer."""
 
     @abstractmethod
     def grade(self, problem: Problem, completion: str) -> bool | float:
