@@ -2,9 +2,8 @@
 
 The answers of the policies form a trie. They share all tokens up to a fork, where one policy takes
 the LLM's token and another keeps the SLM's. The sequence follows the SLM's branch first. A policy
-that takes the LLM's token waits at the fork. A policy waits there, too, if its audit rejects the
-SLM's token at the fork. When no policy is left on the SLM's branch, the sequence goes back to the
-last fork.
+that takes the LLM's token, or whose audit rejects the SLM's, waits at the fork. When no policy is
+left on the SLM's branch, the sequence goes back to the last fork.
 
 A sequence has one drafter (`Rule.draft`), so that all policies at a place get the same draft.
 """

@@ -64,10 +64,8 @@ class ServedVerifier:
 
     A query with one judged position asks for the likeliest next tokens: vLLM then computes only
     what its prefix cache lacks. A query with more positions, or with a draft that is not among
-    these tokens, asks for the log-probabilities of the prompt.
-
-    `work` counts forwards as if the server kept a cache per slot. Queries must be greedy
-    (`Engine.check`).
+    these tokens, asks for the log-probabilities of the prompt. `work` counts forwards as if the
+    server kept a cache per slot. Queries must be greedy (`Engine.check`).
     """
 
     def __init__(self, model: ServedModel, vocabulary: Vocabulary) -> None:

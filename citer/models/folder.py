@@ -29,7 +29,6 @@ from citer.models.weights import (
     bytes_read,
     check_quantiser,
     check_tensors,
-    free_names,
     kept_digest,
     refuse_quantised,
     tensor_bytes,
@@ -173,7 +172,7 @@ class ModelFolder:
         shapes, network = self.shapes, outline(self.path)
         if settings := self.config.quantization_config:
             check_quantiser(self.path, settings)
-        check_tensors(self.path, network, shapes, free_names(network) if settings else ())
+        check_tensors(self.path, network, shapes, bool(settings))
 
     def check_ends(self) -> None:
         """Raise InputError for an EOS id outside of the vocabulary."""

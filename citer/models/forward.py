@@ -2,8 +2,7 @@
 
 The forward of transformers pads every row to the longest, copies keys and values for every query
 head, and spends more time in Python than a small model spends computing. Here only attention uses
-a padded layout.
-`check_forward` compares the result with that of the installed version.
+a padded layout. `check_forward` compares the result with that of the installed version.
 """
 
 from collections.abc import Callable

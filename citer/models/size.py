@@ -14,7 +14,7 @@ from citer.errors import InputError
 from citer.models.folder import ModelFolder, outline
 from citer.models.pair import LanguageModel, bytes_of
 from citer.models.rounding import round_weights
-from citer.models.weights import check_tensors, free_names, tensor_bytes
+from citer.models.weights import check_tensors, tensor_bytes
 from citer.storage.tables import read_as
 
 INTEGER = re.compile("[Ii]nt([48])")  # in the name of a torchao method
@@ -80,8 +80,7 @@ class ModelSize:
         network = outline(path).to(getattr(torch, dtype))
         has_files = any(file.is_file() for file in folder.weight_files)
         if has_files:
-            free = free_names(network) if quantised else ()
-            check_tensors(path, network, folder.shapes, free)
+            check_tensors(path, network, folder.shapes, quantised)
         source = HEADERS if has_files else CONFIG
         parameters = sum(weight.numel() for weight in network.parameters())
         if weights == "int8" and not quantised:
@@ -89,16 +88,17 @@ class ModelSize:
         plain = LanguageModel("", path, "", network)
         if not quantised:
             return cls(plain, parameters, bytes_of(network), source)
-        if has_files:
-            stored = sum(sum(tensor_bytes(file).values()) for file in folder.weight_files)
-            plain = replace(plain, stored_bytes=folder.stored_bytes)
-            return cls(plain, parameters, stored, source)
-        stored, read = _estimated(plain)
+        stored, read = _stored(folder) if has_files else _estimated(plain)
         return cls(replace(plain, stored_bytes=read), parameters, stored, source)
 
     @property
     def quantised(self) -> bool:
         return self.model.stored_bytes is not None
+
+
+def _stored(folder: ModelFolder) -> tuple[int, int]:
+    sizes = (tensor_bytes(file) for file in folder.weight_files)
+    return sum(sum(size.values()) for size in sizes), folder.stored_bytes
 
 
 def _estimated(plain: LanguageModel) -> tuple[int, int]:

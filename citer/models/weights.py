@@ -62,14 +62,13 @@ def tensor_bytes(file: Path) -> dict[str, int]:
     return {name: end - begin for name, (begin, end) in offsets.items()}
 
 
-def check_tensors(
-    path: Path, network: PreTrainedModel, shapes: Shapes, free: tuple[str, ...] = ()
-) -> None:
+def check_tensors(path: Path, network: PreTrainedModel, shapes: Shapes, quantised: bool) -> None:
     """Raise InputError for the first tensor that is missing, unexpected or of a wrong shape.
 
-    transformers would initialise a missing tensor at random and ignore an unexpected one. Under
-    each prefix in `free`, one tensor of any name and shape is enough.
+    transformers would initialise a missing tensor at random and ignore an unexpected one. A layer
+    of a `quantised` model may have tensors of any names and shapes, but at least one.
     """
+    free = _free_names(network) if quantised else ()
     if wrong := list(_differences(network, shapes, free)):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise InputError(f"{path}: {wrong[0]}{more}")
@@ -107,7 +106,7 @@ def check_quantiser(path: Path, settings: dict[str, Any]) -> None:
         raise InputError(f"{path}/config.json: quantization_config: {reason}") from error
 
 
-def free_names(network: PreTrainedModel) -> tuple[str, ...]:
+def _free_names(network: PreTrainedModel) -> tuple[str, ...]:
     """Return the prefixes under which a quantised model may store any tensors."""
     kinds = (nn.Linear, nn.Embedding)
     return tuple(f"{name}." for name, part in network.named_modules() if isinstance(part, kinds))

@@ -1,20 +1,7 @@
 """Tasks of the user: a class in a Python file under `data/own`, named `python:FILE:CLASS`.
 
-The class is created without arguments and has these methods:
-
-    class Capitals:
-        def problem(self, row):  # a raw row -> the fields of a problem, all texts
-            return {"question": row["country"], "answer": row["capital"],
-                    "reference": row["capital"]}
-
-        def prompt(self, problem):  # -> the text before the answer
-            return f"Capital of {problem.question}:\n"
-
-        def grade(self, problem, completion):  # -> True, False or a share from 0 to 1
-            return problem.answer in completion
-
-`docs/own-data.md` describes them, the methods `message` and `same`, and the attributes of
-`own_source.Limits`.
+The class is created without arguments. `docs/own-data.md` describes its methods (`problem`,
+`prompt`, `message`, `grade` and `same`) and attributes (`own_source.Limits`), with an example.
 
 Import, `problem`, `prompt` and `message` run in the processes of citer and must give the same
 result whenever they are called. `grade` and `same` run in a process of their own, shut in by
