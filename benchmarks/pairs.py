@@ -22,7 +22,7 @@ from transformers.initialization import no_init_weights
 
 from citer.config.params import load_params
 from citer.data.problems import Problem
-from citer.data.prompts import PlainPrompts
+from citer.data.prompts import PlainPrompts, PromptSettings
 from citer.decoding.answer import Request
 from citer.decoding.policy import Policy, ScoredBy, StepView
 from citer.demo import toy
@@ -134,7 +134,7 @@ def random_subject(
         for model, own in shapes.items()
     )
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
-    pair = Pair(slm, llm, tokenizer, "", (), PlainPrompts(tokenizer, 0))
+    pair = Pair(slm, llm, tokenizer, "", (), PlainPrompts(PromptSettings(), tokenizer, [0]))
 
     def prompts(count: int) -> list[list[int]]:
         generator = torch.Generator().manual_seed(SEED)

@@ -94,7 +94,7 @@ def _methods(pair: Pair, params: Params, rules: Sequence[Rule]) -> Iterator[tupl
         yield f"{rule:.4g}", partial(_decoded, engine, routed(Router({}), certain(rule)))
     yield "SLM alone", partial(_decoded, engine, SLM_ALONE)
     by = partial(_generated, pair, params.decode.max_new_tokens)
-    stored = ModelFolder(Path(params.pair.slm), base_slm(params).make_prompts)
+    stored = ModelFolder(Path(params.pair.slm), base_slm(params).settings)
     assistant = load_model("slm", stored, params.pair)
     yield "`generate`", partial(by, {})
     yield "assisted generation", partial(by, {"assistant_model": assistant.network})

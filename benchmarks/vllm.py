@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from multiprocessing import get_context
 from operator import itemgetter
 from pathlib import Path
@@ -35,7 +34,6 @@ from benchmarks import inside
 from benchmarks.report import RESULTS, machine, markdown, write_results
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
-from citer.data.prompts import make_prompts
 from citer.data.tasks.grading import assess
 from citer.decoding.answer import Work
 from citer.decoding.policy import scorer_for, weight_bytes
@@ -244,7 +242,7 @@ def drafter(study: Study, folder: Path) -> tuple[Path, Path]:
     shutil.copytree(study.slm, slm)
     widen(study.slm, slm)
     heads, card = read_bundle(study.bundle)
-    prompts = partial(make_prompts, stored_prompts(study.bundle))
+    prompts = stored_prompts(study.bundle)
     identity = folder_identity(PairFolder(slm, study.llm, prompts), card["dtype"])
     write_bundle(router, heads, card | identity)
     return slm, router

@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from citer.data.importing import parse_row
-from citer.data.prompts import PlainPrompts
+from citer.data.prompts import PlainPrompts, PromptSettings
 from citer.demo.corpus import Mix, texts
 from citer.demo.knowledge import OTHER_WORLD, TRUTH
 from citer.demo.pretrain import IGNORED, Recipe, Training, make_pair, pad, train_tokenizer
@@ -112,9 +112,10 @@ def test_the_shipped_pair_is_small_and_agrees_with_its_card():
 @pytest.mark.parametrize("task", TASKS)
 def test_shipped_tokenizer_round_trips_the_pipelines_rows(task):
     tokenizer = PreTrainedTokenizerFast.from_pretrained(SHIPPED / "slm")
+    prompts = PlainPrompts(PromptSettings(), tokenizer, [tokenizer.eos_token_id])
     for row in rows(task, 300, 11, "pipeline"):
         problem = parse_row(row, task, "reference")
-        encoded = PlainPrompts(tokenizer, tokenizer.eos_token_id).encode(problem)
+        encoded = prompts.encode(problem)
         assert tokenizer.decode(encoded.prompt_ids) == prompt_text(problem)
         assert tokenizer.decode(encoded.reference_ids[:-1]) == problem.reference
         assert max(encoded.prompt_ids + encoded.reference_ids) < len(tokenizer)

@@ -1,16 +1,14 @@
 """A second prompt format: its prompt ids, its answers, and the identity of its pair."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from transformers import PreTrainedTokenizerFast
 
 from citer.config.params import PairParams
 from citer.data.problems import Problem
-from citer.data.prompts import PromptFormat, token_ids
+from citer.data.prompts import FORMATS, PromptFormat, PromptSettings, token_ids
 from citer.errors import InputError
 from citer.labelling.scoring import half_metadata
 from citer.models.bundle import folder_identity, identity, write_bundle
@@ -30,9 +28,6 @@ TEMPLATE = "chat_template.jinja"
 class RolePrompts(PromptFormat):
     """A format with the tokenizer's own template before a prompt, and a made-up role after it."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, eos_ids: Sequence[int]) -> None:
-        super().__init__(tokenizer, eos_ids[0])
-
     @property
     def digest(self) -> str:
         return hashlib.sha256(b"roles").hexdigest()[:16]
@@ -40,6 +35,14 @@ class RolePrompts(PromptFormat):
     def prompt_ids(self, problem: Problem) -> list[int]:
         text = f"{self.tokenizer.chat_template}{prompt_text(problem)}ANSWERER:"
         return token_ids(text, self.tokenizer, begins=True)
+
+
+ROLES = PromptSettings(kind="chat")
+
+
+@pytest.fixture(autouse=True)
+def roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FORMATS, "chat", RolePrompts)
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def tiny_pair(tmp_path: Path) -> TinyPair:
 
 @pytest.fixture
 def folders(tiny_pair: TinyPair) -> PairFolder:
-    return PairFolder(*tiny_pair, RolePrompts)
+    return PairFolder(*tiny_pair, ROLES)
 
 
 @pytest.fixture
@@ -105,7 +108,7 @@ def test_a_pair_whose_prompt_ids_differ_is_refused(tiny_pair: TinyPair) -> None:
     tokenizer = ModelFolder(tiny_pair.slm).tokenizer
     slm, llm = (token_ids(role, tokenizer, begins=True)[0] for role in ("ASKER: ", "USER: "))
     with pytest.raises(InputError) as caught:
-        PairFolder(*tiny_pair, RolePrompts)
+        PairFolder(*tiny_pair, ROLES)
     assert str(caught.value) == (
         f"{tiny_pair.slm} and {tiny_pair.llm}: "
         f"different ids for a math prompt: at position 0 {slm} and {llm}"
@@ -123,7 +126,10 @@ class EndedTwice(RolePrompts):
         return [*super().completion_ids(text), *more]
 
 
-def test_a_pair_whose_completion_ids_differ_is_refused(tiny_pair: TinyPair) -> None:
+def test_a_pair_whose_completion_ids_differ_is_refused(
+    tiny_pair: TinyPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FORMATS, "chat", EndedTwice)
     (tiny_pair.llm / TEMPLATE).write_text("twice")
     with pytest.raises(InputError, match=r"for a math reference: at position \d+ none and 5$"):
-        PairFolder(*tiny_pair, EndedTwice)
+        PairFolder(*tiny_pair, ROLES)

@@ -58,25 +58,25 @@ class Encoded(NamedTuple):
 class PromptFormat(ABC):
     """Turns problems into token ids. A pair's two tokenizers must give the same ids.
 
-    `eos_id` ends a reference. `stop` has texts that end an answer.
+    `eos_id` ends a reference: the first of `eos_ids`, unless the format writes another one.
     """
 
     def __init__(
-        self,
-        tokenizer: "PreTrainedTokenizerBase",
-        eos_id: int,
-        tasks: Sequence[str] = EMBEDDED_TASKS,
-        stop: Sequence[str] = (),
+        self, settings: PromptSettings, tokenizer: "PreTrainedTokenizerBase", eos_ids: Sequence[int]
     ) -> None:
         self.tokenizer = tokenizer
-        self.eos_id = eos_id
-        self.tasks = tuple(sorted(tasks))
-        self.stop = tuple(stop)
+        self.eos_id = eos_ids[0]
+        self.tasks = tuple(sorted(settings.tasks))
+        self.stop = settings.stop
         for text in self.stop:
-            ids = tokenizer(text, add_special_tokens=False, split_special_tokens=False).input_ids
-            if text not in tokenizer.decode(ids, skip_special_tokens=True):
+            if text not in tokenizer.decode(self._ids(text), skip_special_tokens=True):
                 found = f"pair.stop: {text!r}: not in the text of an answer"
                 raise InputError(f"{found}; expected text without special tokens")
+
+    def _ids(self, text: str) -> list[int]:
+        """Return the ids of a text, in which the names of special tokens are these tokens."""
+        encoded = self.tokenizer(text, add_special_tokens=False, split_special_tokens=False)
+        return encoded.input_ids
 
     @property
     @abstractmethod
@@ -150,15 +150,10 @@ class ChatPrompts(PromptFormat):
     """
 
     def __init__(
-        self,
-        tokenizer: "PreTrainedTokenizerBase",
-        eos_ids: Sequence[int],
-        chat: ChatParams,
-        tasks: Sequence[str] = EMBEDDED_TASKS,
-        stop: Sequence[str] = (),
+        self, settings: PromptSettings, tokenizer: "PreTrainedTokenizerBase", eos_ids: Sequence[int]
     ) -> None:
-        super().__init__(tokenizer, eos_ids[0], tasks, stop)
-        self.chat = chat
+        super().__init__(settings, tokenizer, eos_ids)
+        self.chat = settings.chat
         try:
             self.template = tokenizer.get_chat_template()
         except ValueError:
@@ -216,10 +211,6 @@ class ChatPrompts(PromptFormat):
             raise InputError(f"the chat template refuses the turns {roles}: {reason}") from None
         return str(rendered)
 
-    def _ids(self, text: str) -> list[int]:
-        encoded = self.tokenizer(text, add_special_tokens=False, split_special_tokens=False)
-        return encoded.input_ids
-
     @cached_property
     def _control_tokens(self) -> dict[int, str]:
         """The added tokens that can begin or end a turn: special ones, and the template's own.
@@ -256,14 +247,7 @@ class ChatPrompts(PromptFormat):
         return ids[0]
 
 
-def make_prompts(
-    settings: PromptSettings, tokenizer: "PreTrainedTokenizerBase", eos_ids: Sequence[int]
-) -> PromptFormat:
-    """Make a folder's format. Under `plain`, the first EOS ends a reference. Raises InputError."""
-    tasks, stop = settings.tasks, settings.stop
-    if settings.kind == "chat":
-        return ChatPrompts(tokenizer, eos_ids, settings.chat, tasks, stop)
-    return PlainPrompts(tokenizer, eos_ids[0], tasks, stop)
+FORMATS: dict[PromptKind, type[PromptFormat]] = {"plain": PlainPrompts, "chat": ChatPrompts}
 
 
 def token_ids(text: str, tokenizer: "PreTrainedTokenizerBase", *, begins: bool) -> list[int]:

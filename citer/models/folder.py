@@ -4,8 +4,8 @@ An object reads each file at most once, at the first use of a value, and caches 
 its objects once and passes them on. Only a new object sees that a folder has changed.
 """
 
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from citer.config.pair import Weights
-from citer.data.prompts import PromptFormat, PromptSettings, make_prompts
+from citer.data.prompts import FORMATS, PromptFormat, PromptSettings
 from citer.errors import InputError, reading
 from citer.models.families import Config, EosSetting, check_settings
 from citer.models.tokenizer import load_tokenizer, named_eos_ids, tokenizer_digest, tokenizer_parts
@@ -64,19 +64,17 @@ class Carded(Protocol):
     def card(self) -> ModelCard: ...
 
 
-# From tokenizer and EOS ids.
-MakePrompts = Callable[[PreTrainedTokenizerFast, Sequence[int]], PromptFormat]
-PLAIN = partial(make_prompts, PromptSettings())
+PLAIN = PromptSettings()
 
 
 class ModelFolder:
     """A Hugging Face model folder. Every property raises InputError if its file is not usable."""
 
     def __init__(
-        self, path: Path, make_prompts: MakePrompts = PLAIN, weights: Weights = "stored"
+        self, path: Path, settings: PromptSettings = PLAIN, weights: Weights = "stored"
     ) -> None:
         self.path = path
-        self.make_prompts = make_prompts
+        self.settings = settings
         self.weights = weights
 
     def __str__(self) -> str:
@@ -135,7 +133,7 @@ class ModelFolder:
     def prompts_after(self, eos_ids: Sequence[int]) -> PromptFormat:
         """Make the format of this folder's tokenizer with other EOS ids."""
         try:
-            return self.make_prompts(self.tokenizer, eos_ids)
+            return FORMATS[self.settings.kind](self.settings, self.tokenizer, eos_ids)
         except InputError as error:
             raise InputError(f"{self}: {error}") from None
 
@@ -189,10 +187,10 @@ class PairFolder:
     """
 
     def __init__(
-        self, slm: Path | ModelFolder, llm: Path | ModelFolder, make_prompts: MakePrompts = PLAIN
+        self, slm: Path | ModelFolder, llm: Path | ModelFolder, settings: PromptSettings = PLAIN
     ) -> None:
-        self.slm = slm if isinstance(slm, ModelFolder) else ModelFolder(slm, make_prompts)
-        self.llm = llm if isinstance(llm, ModelFolder) else ModelFolder(llm, make_prompts)
+        self.slm = slm if isinstance(slm, ModelFolder) else ModelFolder(slm, settings)
+        self.llm = llm if isinstance(llm, ModelFolder) else ModelFolder(llm, settings)
         self.slm.check()
         self.llm.check(may_be_quantised=True)
         if any(map(Path.samefile, self.slm.weight_files, self.llm.weight_files)):

@@ -12,8 +12,9 @@ from typing import Annotated, Any, TypeVar
 import httpx
 from pydantic import BaseModel, Field, FiniteFloat, PositiveInt, ValidationError
 
+from citer.data.prompts import PromptSettings
 from citer.errors import InputError, TemporaryError, shown
-from citer.models.folder import PLAIN, MakePrompts, ModelCard, ModelFolder
+from citer.models.folder import PLAIN, ModelCard, ModelFolder
 from citer.models.size import ModelSize
 from citer.progress import warn
 from citer.sections import complaint
@@ -206,9 +207,9 @@ class ServedFolder(ModelFolder):
     """
 
     def __init__(
-        self, path: Path, url: str, make_prompts: MakePrompts, patience: Sequence[float]
+        self, path: Path, url: str, settings: PromptSettings, patience: Sequence[float]
     ) -> None:
-        super().__init__(path, make_prompts)
+        super().__init__(path, settings)
         self.server = Server(url, patience)
 
     @cached_property
@@ -262,10 +263,10 @@ class ServedFolder(ModelFolder):
 def llm_folder(
     path: Path,
     url: str | None,
-    make_prompts: MakePrompts = PLAIN,
+    settings: PromptSettings = PLAIN,
     patience: Sequence[float] = PATIENCE,
 ) -> ModelFolder:
     """Return the folder of an LLM that is loaded here, or of one that the server at `url` runs."""
     if url:
-        return ServedFolder(path, url, make_prompts, patience)
-    return ModelFolder(path, make_prompts)
+        return ServedFolder(path, url, settings, patience)
+    return ModelFolder(path, settings)

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
 from citer.config.pair import PairParams, Weights
 from citer.data.problems import Problem
-from citer.data.prompts import make_prompts
 from citer.decoding.answer import Answer, Counts, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, routed
@@ -178,7 +177,7 @@ def served_pair(
     router's card has the settings of the prompts, and `slm_weights` is as in `PairParams`. Raises
     InputError.
     """
-    own, prompts = bundle / "slm", partial(make_prompts, stored_prompts(bundle))
+    own, prompts = bundle / "slm", stored_prompts(bundle)
     folder = ModelFolder(own if own.is_dir() else slm, prompts, slm_weights)
     return PairFolder(folder, llm_folder(llm, llm_url, prompts, patience))
 

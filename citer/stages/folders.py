@@ -1,26 +1,20 @@
 """The model folders that `params.yaml` names. The prompt format of all stages is chosen here."""
 
-from functools import partial
 from pathlib import Path
 
 from citer.config.params import Params
-from citer.data.prompts import make_prompts
-from citer.models.folder import MakePrompts, ModelFolder, PairFolder
+from citer.models.folder import ModelFolder, PairFolder
 from citer.models.served import llm_folder
 from citer.stages import paths
 
 
-def _prompts(params: Params) -> MakePrompts:
-    return partial(make_prompts, params.prompts)
-
-
 def _llm(params: Params) -> ModelFolder:
-    return llm_folder(Path(params.pair.llm), params.pair.llm_url, _prompts(params))
+    return llm_folder(Path(params.pair.llm), params.pair.llm_url, params.prompts)
 
 
 def base_slm(params: Params) -> ModelFolder:
     """The SLM before finetuning."""
-    return ModelFolder(Path(params.pair.slm), _prompts(params), params.pair.slm_weights)
+    return ModelFolder(Path(params.pair.slm), params.prompts, params.pair.slm_weights)
 
 
 def base_pair(params: Params) -> PairFolder:
@@ -30,7 +24,7 @@ def base_pair(params: Params) -> PairFolder:
 
 def finetuned_slm(params: Params) -> ModelFolder:
     """The SLM after finetuning."""
-    return ModelFolder(paths.SLM, _prompts(params), params.pair.slm_weights)
+    return ModelFolder(paths.SLM, params.prompts, params.pair.slm_weights)
 
 
 def finetuned_pair(params: Params) -> PairFolder:

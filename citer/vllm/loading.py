@@ -11,14 +11,13 @@ import os
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pydantic import ValidationError, model_validator
 
 from citer.config.params import ShadowParams
-from citer.data.prompts import make_prompts
 from citer.decoding.policy import head_name
 from citer.errors import InputError
 from citer.models.bundle import (
@@ -215,7 +214,7 @@ def check_pair(router: Path, engine: Engine) -> None:
     if card["slm"]["digest"].endswith("-int8"):
         expected = "expected one for its stored weights"
         raise InputError(f"{router}: made for an SLM with pair.slm_weights: int8, {expected}")
-    prompts = partial(make_prompts, stored_prompts(router))
+    prompts = stored_prompts(router)
     pair = PairFolder(Path(engine.slm), Path(engine.llm), prompts)
     check_identity(card, folder_identity(pair, engine.dtype), router)
 

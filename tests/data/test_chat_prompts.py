@@ -9,7 +9,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from citer.data.problems import Message, Problem
-from citer.data.prompts import ChatParams, ChatPrompts
+from citer.data.prompts import ChatParams, ChatPrompts, PromptSettings
 from citer.data.tasks import TASKS
 from citer.data.tasks.own import own_task
 from citer.errors import InputError
@@ -45,7 +45,7 @@ def make(folder: Path) -> Make:
         add_roles(tokenizer, template, bos)
         chat = {key: settings.pop(key) for key in ("system", "variables") if key in settings}
         eos_ids = tokenizer.convert_tokens_to_ids(ENDS)
-        return ChatPrompts(tokenizer, eos_ids, ChatParams(**chat), **settings)
+        return ChatPrompts(PromptSettings(chat=ChatParams(**chat), **settings), tokenizer, eos_ids)
 
     return made
 
@@ -207,7 +207,7 @@ def test_the_digest_covers_all_that_decides_a_prompt(make: Make) -> None:
 def test_a_folder_without_a_template_is_named(folder: Path) -> None:
     tokenizer = ModelFolder(folder).tokenizer
     with pytest.raises(InputError, match=r"^no chat template; expected chat_template.jinja, or"):
-        ChatPrompts(tokenizer, [0], ChatParams())
+        ChatPrompts(PromptSettings(), tokenizer, [0])
 
 
 def test_the_digest_covers_the_code_of_a_users_task(

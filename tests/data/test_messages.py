@@ -8,7 +8,7 @@ import pytest
 
 from citer.data.importing import load_problems, parse_row, recognised
 from citer.data.problems import Message, read_problems, write_problems
-from citer.data.prompts import PlainPrompts
+from citer.data.prompts import PlainPrompts, PromptSettings
 from citer.data.splits import separate
 from citer.data.tasks import TASKS
 from citer.errors import InputError
@@ -103,7 +103,7 @@ def test_a_question_besides_messages_is_refused() -> None:
 
 
 def test_plain_prompts_refuse_earlier_turns(pair: Pair) -> None:
-    prompts = PlainPrompts(pair.tokenizer, 0)
+    prompts = PlainPrompts(PromptSettings(), pair.tokenizer, [0])
     assert prompts.prompt_ids(parse_row({"messages": [LAST]}, "math", "question"))
     with pytest.raises(InputError, match=r"^messages: turns before the question; expected pair.pr"):
         prompts.prompt_ids(parse_row({"messages": [SYSTEM, LAST]}, "math", "question"))

@@ -10,7 +10,7 @@ import pytest
 from citer.config.params import Params, load_params
 from citer.data.importing import parse_row, recognised
 from citer.data.problems import Problem, read_problems
-from citer.data.prompts import PlainPrompts
+from citer.data.prompts import PlainPrompts, PromptSettings
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import grade
 from citer.data.tasks.own import FORM
@@ -88,7 +88,7 @@ def test_a_third_tasks_rows_are_recognised_and_their_errors_name_its_fields(spel
 
 
 def prompts(pair: Pair) -> PlainPrompts:
-    return PlainPrompts(pair.tokenizer, pair.eos_ids[0], ["spelling", "math"])
+    return PlainPrompts(PromptSettings(tasks=["spelling", "math"]), pair.tokenizer, pair.eos_ids)
 
 
 def test_a_third_tasks_prompt_is_encoded_and_its_completions_graded(

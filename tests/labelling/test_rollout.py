@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from citer.data.prompts import PlainPrompts
+from citer.data.prompts import PlainPrompts, PromptSettings
 from citer.data.tasks.grading import grade
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
@@ -171,7 +171,7 @@ def _branch(taught: Taught, key: str, position: int, token: int) -> Branch:
 @pytest.mark.parametrize("end", ["first EOS", "second EOS", "stop text"])
 def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught, end: str) -> None:
     tokenizer, eos = taught.pair.tokenizer, taught.pair.eos_ids[0]
-    prompts = PlainPrompts(tokenizer, eos, stop=["!"])
+    prompts = PlainPrompts(PromptSettings(stop=["!"]), tokenizer, [eos])
     pair = replace(taught.pair, eos_ids=(eos, 7), prompts=prompts)
     [stop] = tokenizer("!").input_ids
     token = {"first EOS": eos, "second EOS": 7, "stop text": stop}[end]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.data.prompts import ChatParams, PromptSettings, make_prompts
+from citer.data.prompts import ChatParams, PromptSettings
 from citer.errors import InputError
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.tokenizer import named_eos_ids
@@ -13,7 +13,7 @@ from tests.models.conftest import edit
 from tests.templates import CHATML, GEMMA, add_roles
 from tests.tiny import EOS, MATH, TinyPair, make_tiny_pair
 
-CHAT = partial(make_prompts, PromptSettings(kind="chat"))
+CHAT = PromptSettings(kind="chat")
 TOOLS = "{%- if tools -%}{{ tools }}{%- endif -%}"
 
 
@@ -68,7 +68,7 @@ def test_a_folder_without_a_usable_template_is_named(folders: TinyPair) -> None:
     template(folders.llm).write_text(GEMMA)
     chat = PromptSettings(kind="chat", chat=ChatParams(system="Be brief."))
     with pytest.raises(InputError) as caught:
-        PairFolder(*folders, partial(make_prompts, chat))
+        PairFolder(*folders, chat)
     assert str(caught.value) == (
         f"{folders.llm}: the chat template refuses the turns system, user, assistant: "
         "System role not supported"

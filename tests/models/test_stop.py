@@ -3,7 +3,7 @@
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from citer.data.prompts import PlainPrompts, token_ids
+from citer.data.prompts import PlainPrompts, PromptSettings, token_ids
 from citer.errors import InputError
 from citer.models.pair import Pair
 from citer.models.tokenizer import StopTexts
@@ -55,14 +55,15 @@ def test_the_first_of_several_stops_cuts() -> None:
 
 def test_a_stop_that_no_answer_contains_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(InputError, match=r"pair.stop: '<\|endoftext\|>': not in the text of an"):
-        PlainPrompts(tokenizer, 0, stop=["END", tiny.EOS])
+        PlainPrompts(PromptSettings(stop=["END", tiny.EOS]), tokenizer, [0])
 
 
 def test_a_reference_with_a_stop_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(InputError, match=r"^problem math-0: reference: contains 'apples', one of"):
-        PlainPrompts(tokenizer, 0, stop=["apples"]).encode_all([tiny.MATH])
+        PlainPrompts(PromptSettings(stop=["apples"]), tokenizer, [0]).encode_all([tiny.MATH])
 
 
 def test_stops_are_part_of_the_digest(tokenizer: PreTrainedTokenizerFast) -> None:
-    digests = {PlainPrompts(tokenizer, 0, stop=stop).digest for stop in ((), ("a",), ("a", "b"))}
+    all_settings = [PromptSettings(stop=stop) for stop in ((), ("a",), ("a", "b"))]
+    digests = {PlainPrompts(settings, tokenizer, [0]).digest for settings in all_settings}
     assert len(digests) == 3

@@ -9,7 +9,7 @@ import pytest
 from citer.config.params import Params, load_params
 from citer.config.sources import SourceFile
 from citer.data.problems import Problem, read_problems
-from citer.data.prompts import PlainPrompts
+from citer.data.prompts import PlainPrompts, PromptSettings
 from citer.data.tasks import TASKS, task_label
 from citer.data.tasks.grading import WRONG
 from citer.data.tasks.math import Math
@@ -42,7 +42,7 @@ def test_a_sweep_keeps_why_a_grader_failed(
     monkeypatch.setitem(TASKS, "spelling", Spelling())
     monkeypatch.setattr(Spelling, "grade", fail)
     problem = Spelling().problem(ROWS[7], "answer", "")
-    prompts = PlainPrompts(pair.tokenizer, pair.eos_ids[0], ["spelling"])
+    prompts = PlainPrompts(PromptSettings(tasks=["spelling"]), pair.tokenizer, pair.eos_ids)
     pair = replace(pair, prompts=prompts)
     lines = [Line(Method("llm", always_slm), [LLM])]
     [[run]] = sweep(InLine(), Engine(pair, 4, 64), [problem], lines, tmp_path)
