@@ -62,11 +62,11 @@ def path_back(deployed: Rule, steps: Sequence[Mapping[str, Any]]) -> list[Rule]:
     """Return the deployed rule, and the rules to step back to (`path.json` has the steps).
 
     Each next rule is the cheapest certified one that lost at most half as many validation
-    questions, and no more held-out ones. The last one is exact, or the LLM alone. No rule costs
-    more than the LLM.
+    questions, and no more held-out ones. The last one is exact, or the LLM alone. None of them
+    costs more than the LLM.
     """
+    path, last = [deployed], next(each for each in steps if Rule.parse(each["rule"]) == deployed)
     passed = [each for each in steps if each["passed"] and each["validation"]["cost"] < 1]
-    path, last = [deployed], next(each for each in passed if Rule.parse(each["rule"]) == deployed)
     while stricter := [each for each in passed if _halves(each, last)]:
         last = min(stricter, key=lambda each: each["validation"]["cost"])
         path.append(Rule.parse(last["rule"]))
