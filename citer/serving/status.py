@@ -55,7 +55,7 @@ def step_forward(path: Path, version: str) -> None:
         raise InputError(f"{version}: not in {path}, expected one of: {', '.join(known)}")
     standing = known[version]
     if not standing.may_step_forward:
-        raise InputError(f"{version}: no step forward: its promise is {_verdict(standing)}")
+        raise InputError(f"{version}: no step forward, its promise is {_verdict(standing)}")
     Evidence(path).step_forward(version)
     say(f"{version}: `{standing.looser}` is in force again")
 
@@ -63,8 +63,7 @@ def step_forward(path: Path, version: str) -> None:
 def _verdict(standing: Standing) -> str:
     if not standing.place:
         return "kept"
-    back = f"revoked, step {standing.place} of {len(standing.promise.path) - 1}"
-    needed = 1 / standing.promise.delta
-    figures = f"e-value of `{standing.looser}` {standing.forward.value:.3g}, needs {needed:g}"
-    forward = "evidence says step forward" if standing.may_step_forward else "no step forward yet"
-    return f"{back}; {forward}: {figures}"
+    last, needed = len(standing.promise.path) - 1, 1 / standing.promise.delta
+    may = "evidence says step forward" if standing.may_step_forward else "to step forward"
+    figures = f"e-value {standing.forward.value:.3g} of {needed:g}"
+    return f"revoked, step {standing.place} of {last}; {may}: {figures}"
