@@ -27,14 +27,9 @@ def _address(url: str) -> str:
 
 
 class PairParams(Section):
-    """The two models, local Hugging Face folders with one tokenizer, and the form of prompts.
+    """The two models, and the form of prompts.
 
-    With `llm_url`, a vLLM server runs the LLM, and its folder may lack the weights
-    (`citer.models.served`).
-
-    With `slm_weights: int8`, the weights of the SLM's linear layers are rounded when it is loaded.
-
-    Without `cuda_graphs`, a GPU launches the kernels of each forward one by one. With
+    With `llm_url`, the LLM's folder may lack the weights (`citer.models.served`). With
     `llm_device_map: auto`, accelerate distributes the LLM's layers over all GPUs, and the SLM and
     the router run on the last one.
     """
@@ -62,13 +57,10 @@ class PairParams(Section):
         return path
 
     @model_validator(mode="after")
-    def one_place(self) -> Self:
+    def fits_together(self) -> Self:
         if self.llm_url and self.llm_device_map:
             raise ValueError("llm_device_map: the LLM runs at llm_url; expected only one of them")
-        return self
 
-    @model_validator(mode="after")
-    def chat_is_used(self) -> Self:
         if self.prompt == "plain" and self.chat != ChatParams():
             raise ValueError("chat: not read by plain prompts; expected prompt: chat")
         return self

@@ -60,11 +60,7 @@ class MostParams(Section):
 
 
 class ReferenceParams(Section):
-    """The references from which SLM and router learn.
-
-    `both`: two rows for a question that has both. `most`: questions of a split at most, chosen by
-    the seed.
-    """
+    """The references from which SLM and router learn: `both` gives a question two rows."""
 
     source: Source = "auto"
     most: MostParams = MostParams()
@@ -117,11 +113,7 @@ class ScoreParams(Section):
 
 
 class LabelParams(Section):
-    """Preference labels. Rollouts of iteration k use router k - 1 with `rule`.
-
-    `method` decides contested tokens. `rollout`: the finished answer is graded. `suffix`: by how
-    much the LLM's log-odds of its own ending fall.
-    """
+    """Preference labels: what decides contested tokens, and the rule of rollouts."""
 
     method: Literal["auto", "rollout", "suffix"] = "auto"
     rule: RuleText
@@ -139,12 +131,7 @@ class TrainParams(Section):
 
 
 class EvaluateParams(Section):
-    """The rules to try, and the promise P(routed wrong | LLM right) <= epsilon.
-
-    With `against: llm`, an answer counts as right if it is the LLM's own (fidelity). The promise is
-    then P(answer differs from the LLM's) <= epsilon. `auto` is `answers` if all questions of
-    validation and test have one, else `llm`. The promise holds at confidence 1 - delta.
-    """
+    """The rules to try, and the promise that a rule must keep."""
 
     llm_fractions: Annotated[tuple[Share, ...], Field(strict=False, min_length=2)]
     risks: Annotated[tuple[Share, ...], Listed]
@@ -166,12 +153,7 @@ class EvaluateParams(Section):
 
 
 class ShadowParams(Section):
-    """How a promise is watched in service.
-
-    `shadow` is the share of requests that the LLM alone answers, too. The promise lapses after
-    `shadow_deadline` hours without any such answer. While the promise is kept, it is revoked once
-    in `false_alarms` of these answers at most, on average.
-    """
+    """How a promise is watched in service."""
 
     shadow: Share = 0.0
     shadow_deadline: Annotated[float, Field(gt=0)] = 24.0

@@ -53,10 +53,7 @@ class ShareParams(Section):
 
 
 class SourceFile(Section):
-    """A user's file with rows of one task: JSON, JSON Lines, Parquet or CSV.
-
-    `format` names the format of its rows, such as `gsm8k`. Without it, the format is recognised.
-    """
+    """A user's file with rows of one task. Their format is recognised, unless it is named."""
 
     path: OwnPath
     task: TaskName

@@ -15,28 +15,14 @@ from citer.evaluation.choice import Chosen, ChosenRule, deployed
 from citer.evaluation.cost import Batch
 from citer.evaluation.measure import Conditions
 from citer.evaluation.methods import Row, label, of_last, styles
-from citer.report import charts, figures, tokens
+from citer.report import charts, figures
 from citer.report.frontier import alone_of, frontier_charts, lines_of
 from citer.report.standings import chosen_point, interval, promise, standings
+from citer.report.tokens import Transcript
 from citer.storage.schema import HOLDOUT
 from citer.storage.tables import read_as, read_json, read_table, write_text
 
 CODE = re.compile("`([^`]*)`")
-MEANINGS = {  # of the methods' names, for readers without the documentation
-    "router": "CITER: a head that learns from preferences",
-    "audited": "CITER's head, and the LLM rejects unlikely drafts",
-    "policy": "any other head or visit",
-    "exact": "each answer is the LLM's own",
-    "entropy": "calls the LLM where the SLM's next token has a high entropy",
-    "random": "calls the LLM at random",
-    "speculative": "the LLM checks every few drafts, and each answer is the LLM's own",
-    "lookup": "copies drafts from earlier text, and each answer is the LLM's own",
-    "bild": "a certainty of the SLM, and the LLM rejects unlikely drafts",
-    "co_llm": "a head that learns to defer by the likelihood of the reference",
-    "citer_s": "a head of preferences without rollouts: all contested tokens are the LLM's",
-    "query": "chooses one model for the whole answer",
-    "oracle": "no method but a bound: it knows where the SLM differs from the LLM",
-}
 
 
 @dataclass(frozen=True)
@@ -82,7 +68,6 @@ def write_page(path: Path, study: PageStudy) -> None:
         "label": label,
         "code": _code,
         "interval": interval,
-        "shown": tokens.shown,
         "svg": lambda chart, name: Markup(charts.svg(chart, name)),
         "sha256": lambda text: b64encode(sha256(text.encode()).digest()).decode(),
     }
@@ -104,11 +89,7 @@ def _headline(study: PageStudy) -> dict[str, Any]:
         "llm": alone_of(study.points)[1],
         "batches": study.batches,
         "delayed": any(batch.schedule == "delayed" for batch in study.batches),
-        "meanings": [
-            (label(method), meaning)
-            for method in styles(study.points)
-            if (meaning := MEANINGS.get(method.removesuffix(f"_{study.iteration}")))
-        ],
+        "methods": styles(study.points),
     }
 
 
@@ -142,13 +123,12 @@ def _answers(study: PageStudy) -> dict[str, Any]:
     if last not in files:
         return {"transcript": None}
     before = [name for name in files if name != last][-1:]
-    columns = [(name, read_as(files[name], tokens.Transcript)) for name in (last, *before)]
+    columns = [(name, read_as(files[name], Transcript)) for name in (last, *before)]
     transcript = columns[0][1]
     return {
         "transcript": transcript,
         "stretches": figures.stretch_chart(transcript.spoken),
         "kinds": figures.kind_chart(transcript.spoken),
-        "levels": tokens.LEVELS,
         "columns": columns,
         "known": [(name, {each.problem_id: each for each in own.answers}) for name, own in columns],
     }

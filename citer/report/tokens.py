@@ -1,15 +1,13 @@
-"""Answers of the deployed rule, token by token: the file `tokens.json`, and on the page."""
+"""Answers of the deployed rule, token by token: the file `tokens.json`."""
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 Kind = Literal["word", "number", "punctuation", "symbol", "space", "EOS"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CATEGORIES: dict[str, Kind] = {"N": "number", "P": "punctuation", "S": "symbol"}  # of Unicode
-# The page colours a token by its score: level 0 from the first on, 1 from the second …
-LEVELS = (0.999, 0.99, 0.95, 0.8, 0.5, 0.0)
 STRETCHES = 10  # equal parts of an answer, over which `Spoken` counts
 
 
@@ -87,39 +85,3 @@ def count_spoken(answers: Iterable[Decoded]) -> list[Spoken]:
             count[0] += 1
             count[1] += token.by_llm
     return [Spoken(*place, *counts[place]) for place in sorted(counts)]
-
-
-class Shown(NamedTuple):
-    """A token on the page: its text, its CSS classes and the text on hover."""
-
-    text: str
-    look: str
-    tip: str
-
-
-def shown(answer: Decoded) -> Iterator[Shown]:
-    """Yield the tokens of an answer in reading order, rejected drafts first."""
-    for token in answer.tokens:
-        for number, draft in enumerate(token.rejected):
-            first = f"taken back by an audit; the LLM wrote “{visible(token.text)}”"
-            yield Shown(
-                visible(draft), "gone", "dropped after the rejected draft" if number else first
-            )
-        yield _written(token)
-
-
-def _written(token: Token) -> Shown:
-    if token.score is None:
-        look, score = "none", "the SLM did not run"
-    else:
-        level = next(n for n, least in enumerate(LEVELS) if token.score >= least)
-        look, score = f"d{level}", f"score {token.score:.4g}"
-    look += " llm" * token.by_llm + " differs" * (token.slm != token.llm)
-    writer = "LLM" if token.by_llm else "SLM"
-    both = f"SLM: “{visible(token.slm)}” · LLM: “{visible(token.llm)}”"
-    return Shown(visible(token.text), look, f"written by the {writer} · {score}\n{both}")
-
-
-def visible(text: str) -> str:
-    """Show line breaks as a sign, so that a token is never empty."""
-    return text.replace("\n", "⏎") or "∅"
