@@ -7,15 +7,14 @@ and `Style`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
-from citer.config.params import EvaluateParams
 from citer.decoding.answer import Visit, Work
 from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm
 from citer.decoding.served import verifier_of
@@ -23,7 +22,7 @@ from citer.evaluation.candidates import quantiles
 from citer.evaluation.cost import Trace
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.sweep import Line, Method, Result, Run, choices, request
-from citer.executors.base import Executor, Unit
+from citer.executors.base import Unit
 from citer.executors.choose import run_one
 from citer.models.pair import Pair
 from citer.models.router import HIGHEST, Head
@@ -33,6 +32,8 @@ from citer.progress import Advance, progress, say
 from citer.rule import LLM, SLM, Rule
 from citer.sections import BoundName
 
+if TYPE_CHECKING:
+    from citer.evaluation.study import Study
 AGREES = Rule("score", 0.5)  # the oracle's score is 1 where both choose the same token, else 0
 ORACLE = Style(Kind.BOUND, "#BBBBBB", "P")
 FRACTIONS = tuple(tenth / 10 for tenth in range(1, 10))  # of the questions, for the LLM
@@ -56,43 +57,20 @@ class Bound(NamedTuple):
     finish: Finish = lambda runs, _: runs
 
 
-class Prompts(NamedTuple):
-    """The SLM's features at the end of Q prompts, with the ids of their problems."""
+class Lessons(NamedTuple):
+    """What a bound learns from: the preference questions. Nothing of it is from test.
+
+    The SLM's features at the end of Q prompts, the ids of their problems, and the runs of each
+    model alone on those that can be graded. Each question is asked once.
+    """
 
     feature_QF: np.ndarray
     problem_Q: np.ndarray
-
-
-class Lessons(Protocol):
-    """What a bound learns from: the preference questions. Nothing of it is from test."""
-
-    @property
-    def prompts(self) -> Prompts: ...
-
-    @property
-    def alone(self) -> Alone:
-        """The runs of each model alone on the preference questions that can be graded.
-
-        Each question is asked once, and only if it has room for an answer. Raises
-        NothingToLearnError if there is none.
-        """
+    alone: Alone
 
 
 class NothingToLearnError(Exception):
     """The data of a task does not contain what a bound learns from. The message says what."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What every bound may use.
-
-    Only jobs of `executor` run the models: this process may lack their weights.
-    """
-
-    executor: Executor
-    pair: Pair
-    params: EvaluateParams
-    sampler: Sampler
 
 
 def random(seed: int) -> Scorer:
@@ -109,19 +87,19 @@ def _uniform(seed: int, view: StepView) -> Tensor:
     return (shifted(mixed(counter_N), 40).float() * 2.0**-24).clamp(max=HIGHEST)
 
 
-def random_bound(setting: Setting) -> Bound:
+def random_bound(study: "Study") -> Bound:
     """Make the bound with one rule at the middle LLM fraction.
 
     More rules would be slow, since their answers share few tokens. They would add little, since the
     frontier is almost straight.
     """
-    fractions = setting.params.fractions
+    fractions = study.params.fractions
     middle = fractions[(len(fractions) - 1) // 2 :][:1]
-    method = Method("random", random(setting.sampler.seed), Style(Kind.BOUND, "#666666", "x"))
+    method = Method("random", random(study.sampler.seed), Style(Kind.BOUND, "#666666", "x"))
     return Bound(Line(method, [Rule("score", share) for share in middle]))
 
 
-def oracle_bound(setting: Setting) -> Bound:
+def oracle_bound(study: "Study") -> Bound:
     """The oracle of exact routing: no method, since it knows the LLM's answer in advance.
 
     The SLM writes each token of the LLM's own answer that is also its own choice. The LLM is
@@ -131,9 +109,9 @@ def oracle_bound(setting: Setting) -> Bound:
     """
 
     def finish(_: Sequence[Run], alone: Alone) -> list[Run]:
-        job, own = partial(_compared, setting.pair, setting.sampler), alone.llm.results
+        job, own = partial(_compared, study.pair, study.sampler), alone.llm.results
         with progress("oracle on test", len(own), "answers") as advance:
-            results = run_one(setting.executor, job, Unit("the oracle", own), advance)
+            results = run_one(study.executor, job, Unit("the oracle", own), advance)
         return [replace(alone.llm, method="oracle", rule=AGREES, results=results, style=ORACLE)]
 
     return Bound(Line(Method("oracle", always_slm, ORACLE), []), finish)
@@ -157,7 +135,7 @@ def _compared(
     return compared
 
 
-def query_bound(setting: Setting, lessons: Lessons) -> Bound:
+def query_bound(study: "Study", lessons: Lessons) -> Bound:
     """Query-level routing: one model answers the whole question (RouteLLM, arXiv 2406.18665).
 
     A linear head reads the SLM's features at the end of the prompt. Its score is the probability
@@ -169,7 +147,7 @@ def query_bound(setting: Setting, lessons: Lessons) -> Bound:
     from citer.training.router import logistic  # its imports take a second
 
     feature_QF, label_Q = examples(lessons)
-    scorer = ScoredBy(Head(logistic(feature_QF, label_Q)).to(setting.pair.slm.device))
+    scorer = ScoredBy(Head(logistic(feature_QF, label_Q)).to(study.pair.slm.device))
     method = Method("query", scorer, Style(Kind.BOUND, "#333333", "h"))
     held_out = _held_out(feature_QF, label_Q).tolist()
     rules = [Rule("score", tau) for tau in quantiles(held_out, FRACTIONS)]
@@ -181,7 +159,7 @@ def examples(lessons: Lessons) -> tuple[np.ndarray, np.ndarray]:
 
     Raises NothingToLearnError if fewer than `FOLDS` questions have either label.
     """
-    (feature_QF, problem_Q), (slm, llm) = lessons.prompts, lessons.alone
+    feature_QF, problem_Q, (slm, llm) = lessons
     label = {
         own.problem.problem_id: own.correct or not other.correct
         for own, other in zip(slm.results, llm.results, strict=True)
@@ -238,19 +216,19 @@ def _prefilled(result: Result) -> Result:
 
 
 LEARNS = "query"
-BOUNDS: Mapping[BoundName, Callable[[Setting], Bound]] = {
+BOUNDS: Mapping[BoundName, Callable[["Study"], Bound]] = {
     "random": random_bound,
     "oracle": oracle_bound,
 }
 
 
-def enlist(setting: Setting, lessons: Lessons | None) -> Iterator[Bound]:
+def enlist(study: "Study", lessons: Callable[[], Lessons] | None) -> Iterator[Bound]:
     """Make the bounds that the parameters list. The one that learns needs `lessons`."""
-    for name in setting.params.bounds:
+    for name in study.params.bounds:
         if name in BOUNDS:
-            yield BOUNDS[name](setting)
+            yield BOUNDS[name](study)
         elif lessons:
             try:
-                yield query_bound(setting, lessons)
+                yield query_bound(study, lessons())
             except NothingToLearnError as error:
                 say(f"rivals: {name} is left out: {error}")

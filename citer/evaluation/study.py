@@ -4,7 +4,7 @@ The held-out questions of the preference split give thresholds, and choose the r
 a test. Validation tests rules, and test only reports.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from citer.data.references import judged
 from citer.decoding.engine import Engine
 from citer.decoding.lookup import copies
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Scorer, always_slm
-from citer.evaluation.bounds import Alone, Lessons, Setting, enlist
+from citer.evaluation.bounds import Alone, Lessons, enlist
 from citer.evaluation.candidates import candidates, quantiles
 from citer.evaluation.choice import compared, worth_testing
 from citer.evaluation.cost import Batch, cap, counted, schedules
@@ -77,16 +77,16 @@ class Study:
     def alone_on(self, problems: Sequence[Problem]) -> Alone:
         return Alone(*_runs(self._sweep(problems, ALONE_LINES)))
 
-    def fixed(self, scorers: Mapping[str, Scorer], lessons: Lessons | None = None) -> Findings:
+    def fixed(
+        self, scorers: Mapping[str, Scorer], lessons: Callable[[], Lessons] | None = None
+    ) -> Findings:
         """Run what is the same for all iterations.
 
         These are each model alone, the bounds that `params` lists, and the candidates with these
         scorers. The bound that learns is left out without `lessons`. Nothing is chosen or learnt on
         test.
         """
-        bounds = list(
-            enlist(Setting(self.executor, self.pair, self.params, self._sampler), lessons)
-        )
+        bounds = list(enlist(self, lessons))
         lines = [*ALONE_LINES, *(bound.line for bound in bounds)]
         slm, llm, *decoded = self._sweep(self.test, lines)
         alone = Alone(*slm, *llm)
@@ -128,7 +128,7 @@ class Study:
         if self.serve.engine == "vllm" or not self._gradable:
             return ["slm"]
         [llm] = self._alone_held_out
-        asked = [request(result.problem, self.pair, self._sampler) for result in llm.results]
+        asked = [request(result.problem, self.pair, self.sampler) for result in llm.results]
         copied = [
             copies(own.prompt_ids, result.token_ids)
             for own, result in zip(asked, llm.results, strict=True)
@@ -180,10 +180,10 @@ class Study:
         rules = (f"{line.method.name} {rule}" for line in lines for rule in line.rules)
         own = digest(*rules, *map(repr, problems))  # held-out questions may get other answers
         folder = self.partial / "-".join([problems[0].split, *names, own[:7]])
-        return sweep(self.executor, self._engine, problems, lines, folder, self._sampler)
+        return sweep(self.executor, self._engine, problems, lines, folder, self.sampler)
 
     @property
-    def _sampler(self) -> Sampler:
+    def sampler(self) -> Sampler:
         return Sampler(self.params.sampling, self.seed)
 
     @cached_property

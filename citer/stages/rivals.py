@@ -1,8 +1,7 @@
 """Run each model alone, the bounds, and the candidates that are the same for all iterations."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +11,7 @@ from citer.config.params import Params
 from citer.data.problems import Problem, first_id, read_problems
 from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.errors import InputError
-from citer.evaluation.bounds import LEARNS, Alone, NothingToLearnError, Prompts
+from citer.evaluation.bounds import LEARNS, Lessons, NothingToLearnError
 from citer.evaluation.candidates import UNTRAINED, scorers_of
 from citer.evaluation.choice import too_few
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions, Measure
@@ -49,7 +48,7 @@ def run(params: Params) -> None:
     study = asked.study("rivals", params, paths.COMMON, *inputs)
     _check(study)
     scorers = UNTRAINED | scorers_of(router.to(study.pair.slm.device))
-    findings = study.fixed(scorers, Preference(study))
+    findings = study.fixed(scorers, partial(lessons_of, study))
     with replacing(paths.RIVALS) as aside:
         aside.mkdir()
         write_findings(aside, findings, study.batches, asked.stamp | RIVALS_STAMP)
@@ -69,36 +68,25 @@ def _lesson_inputs(bounds: Iterable[str], identity: dict[str, Any]) -> Iterator[
         yield from map(digest, (paths.referenced("preference"), paths.SLM_TOKENS))
 
 
-@dataclass(frozen=True)
-class Preference:
-    """The lessons (`citer.evaluation.bounds.Lessons`) of a study, read when needed."""
+def lessons_of(study: Study) -> Lessons:
+    """Read what a bound learns from, and run each model alone on the questions with room for it.
 
-    study: Study
-
-    @cached_property
-    def _problems(self) -> dict[str, Problem]:
-        return {each.problem_id: each for each in read_problems(paths.referenced("preference"))}
-
-    @cached_property
-    def prompts(self) -> Prompts:
-        examples = self.study.pair.prompts.encode_all(self._problems.values())
-        tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
-        first = tokens.take(np.flatnonzero(tokens["position"].to_numpy() == 0))
-        return Prompts(read_features(paths.SLM_TOKENS, first), first["problem_id"].to_numpy())
-
-    @cached_property
-    def alone(self) -> Alone:
-        pair, limit = self.study.pair, self.study.decode.max_new_tokens
-        first: dict[str, Problem] = {}
-        for key, problem in self._problems.items():
-            if problem.gradable:
-                first.setdefault(first_id(key), problem)
-        asked = with_room(first.values(), pair.prompts, pair.context - limit)
-        if not asked:
-            raise NothingToLearnError(
-                "no preference question has an answer to grade against, and room for one"
-            )
-        return self.study.alone_on(asked)
+    Raises NothingToLearnError if there is no such question.
+    """
+    problems, pair = read_problems(paths.referenced("preference")), study.pair
+    once: dict[str, Problem] = {}
+    for problem in filter(lambda problem: problem.gradable, problems):
+        once.setdefault(first_id(problem.problem_id), problem)
+    room = pair.context - study.decode.max_new_tokens
+    if not (asked := with_room(once.values(), pair.prompts, room)):
+        raise NothingToLearnError(
+            "no preference question has an answer to grade against, and room for one"
+        )
+    alone, examples = study.alone_on(asked), pair.prompts.encode_all(problems)
+    tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
+    first = tokens.take(np.flatnonzero(tokens["position"].to_numpy() == 0))
+    features, ids = read_features(paths.SLM_TOKENS, first), first["problem_id"].to_numpy()
+    return Lessons(features, ids, alone)
 
 
 def _check(study: Study) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from citer.config.params import PairParams, SamplingParams
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, StepView
-from citer.evaluation.bounds import AGREES, Setting, oracle_bound
+from citer.evaluation.bounds import AGREES, oracle_bound
 from citer.evaluation.cost import Trace
 from citer.evaluation.points import Findings
 from citer.evaluation.study import Study
@@ -19,7 +19,7 @@ from citer.evaluation.sweep import request
 from citer.executors.base import InLine, Job, Unit
 from citer.models.folder import PairFolder
 from citer.models.outlined import outline_pair
-from citer.models.sampling import Sampler, stable_hash
+from citer.models.sampling import stable_hash
 from citer.progress import Advance
 from tests.studied import DECODE, PARAMS
 
@@ -36,21 +36,15 @@ class Knowing:
         return (view.logits_NV.argmax(-1) == torch.tensor(own)).float()
 
 
-def setting_of(study: Study) -> Setting:
-    sampler = Sampler(study.params.sampling, study.seed)
-    return Setting(study.executor, study.pair, study.params, sampler)
-
-
 @pytest.mark.parametrize("sampling", [None, SamplingParams(temperature=0.8)])
 def test_the_oracle_is_the_engine_with_a_scorer_that_knows_the_llms_answer(
     study: Study, sampling: SamplingParams | None, tmp_path
 ) -> None:
     params = PARAMS.model_copy(update={"sampling": sampling})
     own = replace(study, params=params, partial=tmp_path)
-    setting = setting_of(own)
-    [run] = oracle_bound(setting).finish([], own.alone_on(own.test))
+    [run] = oracle_bound(own).finish([], own.alone_on(own.test))
     engine = Engine(study.pair, 3, DECODE.max_new_tokens)
-    requests = [request(problem, study.pair, setting.sampler) for problem in own.test]
+    requests = [request(problem, study.pair, own.sampler) for problem in own.test]
     llm = {answer.key: answer for answer in engine.decode(requests, LLM_ALONE)}
     known = Knowing({stable_hash(key): answer.token_ids for key, answer in llm.items()})
     answers = {answer.key: answer for answer in engine.decode(requests, Policy(known, AGREES))}
@@ -76,10 +70,9 @@ def test_the_oracle_needs_no_weights_in_this_process(study: Study, tmp_path) -> 
     own = replace(study, partial=tmp_path)
     slm, llm = (model.path for model in (study.pair.slm, study.pair.llm))
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
-    here = setting_of(own)
-    away = replace(here, executor=Elsewhere(), pair=outline_pair(PairFolder(slm, llm), params))
+    away = replace(own, executor=Elsewhere(), pair=outline_pair(PairFolder(slm, llm), params))
     alone = own.alone_on(own.test)
-    [[one], [other]] = (oracle_bound(each).finish([], alone) for each in (here, away))
+    [[one], [other]] = (oracle_bound(each).finish([], alone) for each in (own, away))
     assert [result.trace for result in other.results] == [result.trace for result in one.results]
 
 

@@ -1,6 +1,6 @@
 """Query-level routing: labels, thresholds and mixtures against values computed by hand."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +10,7 @@ from citer.decoding.answer import Work
 from citer.evaluation.bounds import (
     FRACTIONS,
     Alone,
-    Prompts,
-    Setting,
+    Lessons,
     _held_out,
     enlist,
     examples,
@@ -22,23 +21,16 @@ from citer.evaluation.cost import Prices
 from citer.evaluation.points import outcome_rows
 from citer.evaluation.study import Study
 from citer.models.router import EXTRAS
-from citer.models.sampling import ALL_GREEDY
 from citer.rule import LLM, SLM, Rule
 
 WIDTH = 3 + EXTRAS
 
 
-@dataclass
-class Lessons:
+def lessons_of(alone: Alone) -> Lessons:
     """The prompts of all questions of a run, and of one that no model was asked."""
-
-    alone: Alone
-    prompts: Prompts = field(init=False)
-
-    def __post_init__(self) -> None:
-        ids = [result.problem.problem_id for result in self.alone.slm.results]
-        feature_QF = np.random.default_rng(0).normal(size=(len(ids) + 1, WIDTH))
-        self.prompts = Prompts(feature_QF.astype(np.float16), np.array([*ids, "other"], object))
+    ids = [result.problem.problem_id for result in alone.slm.results]
+    feature_QF = np.random.default_rng(0).normal(size=(len(ids) + 1, WIDTH))
+    return Lessons(feature_QF.astype(np.float16), np.array([*ids, "other"], object), alone)
 
 
 @pytest.fixture(scope="module")
@@ -46,23 +38,18 @@ def alone(study: Study) -> Alone:
     return study.alone_on(study.test)
 
 
-@pytest.fixture
-def setting(study: Study) -> Setting:
-    return Setting(study.executor, study.pair, study.params, ALL_GREEDY)
-
-
-def test_a_bound_without_data_is_left_out_with_its_reason(setting, alone, capsys):
-    lessons = Lessons(Alone(alone.slm, alone.slm))
-    listed = setting.params.model_copy(update={"bounds": ("query", "random")})
-    bounds = list(enlist(replace(setting, params=listed), lessons))
+def test_a_bound_without_data_is_left_out_with_its_reason(study, alone, capsys):
+    lessons = lessons_of(Alone(alone.slm, alone.slm))
+    listed = study.params.model_copy(update={"bounds": ("query", "random")})
+    bounds = list(enlist(replace(study, params=listed), lambda: lessons))
     assert [bound.line.method.name for bound in bounds] == ["random"]
     total = len(alone.slm.results)
     said = f"rivals: query is left out: the LLM's answer is needed for 0 of {total} preference "
     assert said in capsys.readouterr().out
 
 
-def test_the_bound_that_learns_is_left_out_without_lessons(setting):
-    bounds = list(enlist(setting, None))
+def test_the_bound_that_learns_is_left_out_without_lessons(study):
+    bounds = list(enlist(study, None))
     assert [bound.line.method.name for bound in bounds] == ["random", "oracle"]
 
 
@@ -79,10 +66,10 @@ def test_labels_say_whether_the_slms_answer_will_do(alone, monkeypatch):
         )
         for side, run in enumerate(alone)
     )
-    lessons = Lessons(Alone(slm, llm))
+    lessons = lessons_of(Alone(slm, llm))
     feature_QF, label_Q = examples(lessons)
     assert label_Q.tolist() == [True, True, False, True]
-    assert np.array_equal(feature_QF, lessons.prompts.feature_QF[:4])
+    assert np.array_equal(feature_QF, lessons.feature_QF[:4])
 
 
 @pytest.fixture(scope="module")
@@ -131,20 +118,22 @@ def told(alone: Alone) -> Lessons:
         for n in range(count)
     ]
     right = [each._replace(correct=True) for each in results]
-    lessons = Lessons(Alone(replace(alone.slm, results=results), replace(alone.llm, results=right)))
-    lessons.prompts.feature_QF[:count, 0] = np.tile([1, -1], count // 2)
+    lessons = lessons_of(
+        Alone(replace(alone.slm, results=results), replace(alone.llm, results=right))
+    )
+    lessons.feature_QF[:count, 0] = np.tile([1, -1], count // 2)
     return lessons
 
 
-def test_a_query_head_ranks_questions_by_what_it_learnt(setting, told):
-    scorer = query_bound(setting, told).line.method.scorer
-    view = type("View", (), {"feature_NF": torch.from_numpy(told.prompts.feature_QF[:40].copy())})
+def test_a_query_head_ranks_questions_by_what_it_learnt(study, told):
+    scorer = query_bound(study, told).line.method.scorer
+    view = type("View", (), {"feature_NF": torch.from_numpy(told.feature_QF[:40].copy())})
     score_Q = scorer(view)
     assert score_Q[::2].min() > score_Q[1::2].max()
 
 
 def test_its_thresholds_are_quantiles_of_scores_by_fits_without_the_question(
-    setting, told, monkeypatch
+    study, told, monkeypatch
 ):
     counted = []
 
@@ -153,7 +142,7 @@ def test_its_thresholds_are_quantiles_of_scores_by_fits_without_the_question(
         return [0.25, 0.75]
 
     monkeypatch.setattr("citer.evaluation.bounds.quantiles", noted)
-    bound = query_bound(setting, told)
+    bound = query_bound(study, told)
     assert counted == [(40, FRACTIONS)]
     assert bound.line.rules == [SLM], "no question is decoded for another rule"
     assert bound.finish.args == ([Rule("score", 0.25), Rule("score", 0.75)],)

@@ -1,5 +1,6 @@
 """The stage `rivals` with the bound that learns from the preference questions, and real heads."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NoReturn
 
@@ -7,16 +8,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from citer.config.params import Params
-from citer.data.problems import LLM_ROW, read_problems, write_problems
+from citer.data.problems import LLM_ROW, Problem, read_problems, write_problems
 from citer.errors import InputError
 from citer.evaluation.bounds import BOUNDS, LEARNS, NothingToLearnError
 from citer.evaluation.candidates import STYLES
 from citer.evaluation.methods import styles
 from citer.evaluation.points import rule_of
+from citer.evaluation.study import Study
 from citer.models.bundle import read_bundle, write_bundle
 from citer.sections import BoundName
 from citer.stages import paths, rivals
-from citer.stages.rivals import Preference
 from tests.stages.conftest import decoding
 
 
@@ -70,11 +71,11 @@ def test_query_learns_once_from_each_question_that_has_room(asked: Params, monke
     """The second row of a question has the LLM's reference. Another question is too long."""
     asked_once: list[str] = []
 
-    def seen(lessons: Preference) -> NoReturn:
-        asked_once.extend(result.problem.problem_id for result in lessons.alone.slm.results)
+    def seen(_: Study, problems: Iterable[Problem]) -> NoReturn:
+        asked_once.extend(problem.problem_id for problem in problems)
         raise NothingToLearnError("these rows have no tokens")
 
-    monkeypatch.setattr("citer.evaluation.bounds.examples", seen)
+    monkeypatch.setattr(Study, "alone_on", seen)
     rows = read_problems(paths.referenced("preference"))
     second = replace(rows[0], problem_id=rows[0].problem_id + LLM_ROW, written_by="llm")
     long = replace(rows[0], problem_id="long", question="Why? " * 400)
