@@ -1,8 +1,8 @@
 """Decode some test questions by the deployed rule, and keep what each model says at each token."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 
 from citer.config.params import DecodeParams
@@ -12,6 +12,7 @@ from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy
 from citer.decoding.served import verifier_in, verifier_of
+from citer.decoding.verifier import Verifier
 from citer.evaluation.sweep import choices, request
 from citer.executors.base import Executor, Unit
 from citer.executors.choose import run_one
@@ -35,29 +36,12 @@ def transcript(
 ) -> Transcript:
     """Answer at most `COUNTED` of the problems, spread over their tasks, by the deployed policy."""
     asked = spread(problems, sampler.seed, COUNTED)
-    job = partial(_decode, pair, policy, decode, sampler)
+    engine = Engine(pair, decode.slots, decode.max_new_tokens, delayed=True)
+    job = _Reader(pair, engine, policy, sampler)
     with progress(f"{method} token by token", len(asked), "answers") as advance:
         decoded = run_one(executor, job, Unit("the transcript", asked), advance)
     spoken = count_spoken(decoded)
     return Transcript(method, f"{policy.rule:.4g}", len(asked), spoken, decoded[:SHOWN])
-
-
-def _decode(
-    pair: Pair,
-    policy: Policy,
-    decode: DecodeParams,
-    sampler: Sampler,
-    problems: Sequence[Problem],
-    advance: Advance,
-) -> list[Decoded]:
-    reader = _Reader(pair, decode, sampler)
-    asked = [request(problem, pair, reader.sampler) for problem in problems]
-    answers = {answer.key: answer for answer in reader.engine.decode(asked, policy)}
-    decoded: list[Decoded] = []
-    for problem in problems:
-        decoded.append(reader.decoded(problem, answers[problem.problem_id]))
-        advance(1)
-    return decoded
 
 
 def spread(problems: Sequence[Problem], seed: int, most: int) -> list[Problem]:
@@ -69,16 +53,29 @@ def spread(problems: Sequence[Problem], seed: int, most: int) -> list[Problem]:
     return [problem for turn in turns for problem in turn if problem][:most]
 
 
+@dataclass(frozen=True)
 class _Reader:
-    """Asks both models for their choice at each position of an answer."""
+    """Answers problems, and asks both models for their choice at each position: a job."""
 
-    def __init__(self, pair: Pair, decode: DecodeParams, sampler: Sampler) -> None:
-        self.pair = pair
-        self.sampler = sampler
-        self.engine = Engine(pair, decode.slots, decode.max_new_tokens, delayed=True)
-        self.verifiers = [verifier_of(pair.slm, pair.vocabulary), verifier_in(pair)]
+    pair: Pair
+    engine: Engine
+    policy: Policy
+    sampler: Sampler
 
-    def decoded(self, problem: Problem, answer: Answer) -> Decoded:
+    @cached_property
+    def _verifiers(self) -> list[Verifier]:
+        return [verifier_of(self.pair.slm, self.pair.vocabulary), verifier_in(self.pair)]
+
+    def __call__(self, problems: Sequence[Problem], advance: Advance) -> list[Decoded]:
+        asked = [request(problem, self.pair, self.sampler) for problem in problems]
+        answers = {answer.key: answer for answer in self.engine.decode(asked, self.policy)}
+        decoded: list[Decoded] = []
+        for problem in problems:
+            decoded.append(self._decoded(problem, answers[problem.problem_id]))
+            advance(1)
+        return decoded
+
+    def _decoded(self, problem: Problem, answer: Answer) -> Decoded:
         grade = WRONG if answer.truncated else assess(problem, self.pair.text(answer.token_ids))
         return Decoded(
             problem_id=problem.problem_id,
@@ -92,7 +89,7 @@ class _Reader:
         )
 
     def _tokens(self, asked: Request, answer: Answer) -> Iterator[Token]:
-        slm, llm = (choices(verifier, asked, answer.token_ids) for verifier in self.verifiers)
+        slm, llm = (choices(verifier, asked, answer.token_ids) for verifier in self._verifiers)
         rejected = self._rejected(asked, answer)
         written = zip(answer.token_ids, answer.by_llm, answer.scores, slm, llm, strict=True)
         for position, (token, by_llm, score, slms, llms) in enumerate(written):

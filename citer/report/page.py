@@ -80,15 +80,11 @@ def _headline(study: PageStudy) -> dict[str, Any]:
     method, chosen = study.deployed
     point = chosen_point(study.points, method, chosen.rule)
     return {
-        "iteration": study.iteration,
-        "conditions": study.conditions,
-        "measure": study.conditions.measure,
+        "study": study,
         "chosen": chosen,
         "promise": promise(method, chosen, study.conditions.measure),
         "point": point,
         "llm": alone_of(study.points)[1],
-        "batches": study.batches,
-        "delayed": any(batch.schedule == "delayed" for batch in study.batches),
         "methods": styles(study.points),
     }
 
