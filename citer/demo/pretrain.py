@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from citer.demo.corpus import Mix, Text, encode_text, texts
@@ -208,11 +209,8 @@ def _batches(
 
 def pad(encoded: list[tuple[list[int], int]]) -> tuple[Tensor, Tensor]:
     """Return ids_BT and next-token labels_BT. Right padding needs no mask in causal attention."""
-    width = max(len(ids) for ids, _ in encoded)
-    ids_BT = torch.zeros(len(encoded), width, dtype=torch.long)
-    labels_BT = torch.full_like(ids_BT, IGNORED)
-    for row, (ids, prompt) in enumerate(encoded):
-        ids_BT[row, : len(ids)] = torch.tensor(ids)
-        start = max(prompt, 1)
-        labels_BT[row, start - 1 : len(ids) - 1] = torch.tensor(ids[start:])
-    return ids_BT, labels_BT
+    ids = [torch.tensor(ids) for ids, _ in encoded]
+    labels = [ids_T.roll(-1) for ids_T in ids]
+    for labels_T, (_, prompt) in zip(labels, encoded, strict=True):
+        labels_T[: max(prompt, 1) - 1] = labels_T[-1] = IGNORED
+    return pad_sequence(ids, True), pad_sequence(labels, True, IGNORED)

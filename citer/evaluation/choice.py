@@ -248,13 +248,8 @@ class Evidence(NamedTuple):
         counts = self.measure.counts
         kept = [row["correct"] for key, row in rows.items() if counts(llm[key]["correct"])]
         point = self.points[tried]
-        cost = price(point, self.schedules)
+        cost = min(point[batch.column] for batch in self.schedules)
         return Candidate(tried.rule, len(kept), kept.count(False), point["llm_fraction"], cost)
-
-
-def price(point: Row, schedules: Sequence[Batch]) -> float:
-    """Return the cost of a point under the best of the schedules."""
-    return float(min(point[batch.column] for batch in schedules))
 
 
 def compared(run: "Run", llm: "Run", schedules: Sequence[Batch]) -> Candidate:

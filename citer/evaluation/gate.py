@@ -111,14 +111,10 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Gate:
-    """The conditions of a promotion.
+    """The conditions of a promotion, by the settings of these names in params.yaml.
 
-    `epsilon`: the largest share of the LLM's right answers that may be lost. `llm_floor`: the least
-    share of test questions that the LLM must answer right. `margin`: the largest loss of accuracy
-    against the champion, at confidence 1 - `delta`. `byte_margin`: the largest share of bytes that
-    it may move more. Bytes are compared at batch size `batch`, under the best schedule.
-    `conditions`: those of the challenger's study. If they say fidelity, this is in place of the
-    accuracy, epsilon limits the answers that differ from the LLM's, and the floor does not apply.
+    Bytes are compared at batch size `batch`, under the best schedule. `conditions` are those of the
+    challenger's study. If they say fidelity, the floor does not apply.
     """
 
     margin: float

@@ -19,6 +19,7 @@ from citer.storage.code import code_digest
 from citer.storage.tables import digest, partial_dir
 
 QUESTIONS = [paths.referenced(split) for split in ("validation", "test")]
+DECIDING = {"pair", "decode", "seed", "evaluate", "serve"}  # sections on which answers depend
 JUDGED_LATER = {"llm_floor", "epsilon", "delta", "batches"}  # settings that change no answer
 
 
@@ -53,11 +54,7 @@ class Asked(NamedTuple):
         holdout = self._held_out(params)
         settings = (
             json.dumps(self.identity, sort_keys=True),
-            params.pair.model_dump_json(),
-            params.decode.model_dump_json(),
-            str(params.seed),
-            params.evaluate.model_dump_json(exclude=JUDGED_LATER),
-            params.serve.model_dump_json(),
+            params.model_dump_json(include=DECIDING, exclude={"evaluate": JUDGED_LATER}),
             code_digest(stage),
             *(problem.problem_id for problem in holdout),
         )

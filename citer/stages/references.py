@@ -116,10 +116,7 @@ def _partial(folders: PairFolder, params: Params) -> Path:
     """Return the folder for unfinished work, named by all that the answers depend on."""
     settings = (
         str(folder_identity(folders, params.pair.dtype)),
-        params.pair.model_dump_json(),
-        params.references.model_dump_json(),
-        params.decode.model_dump_json(),
-        str(params.seed),
+        params.model_dump_json(include={"pair", "references", "decode", "seed"}),
         params.evaluate.model_dump_json(include={"sampling", "against"}),
         code_digest("references"),
     )

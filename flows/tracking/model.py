@@ -43,6 +43,7 @@ SERVING = Path(__file__).with_name("serving.py")
 CODE = Path(citer.__file__).parent
 KEPT_SLM = "slm"  # the name of a logged model
 READY = LoggedModelStatus.READY
+CARDED = {"slm", "dtype", "prompt", "chat", "stop"}  # settings of the pair that its card has
 UNSERVED = shutil.ignore_patterns(paths.CURVE, paths.HOLDOUT)  # nothing that answers reads them
 NEEDED = [
     *("httpx", "math-verify", "numpy", "pandas", "pyarrow", "pydantic", "rich", "ruamel.yaml"),
@@ -82,14 +83,8 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
             pip_requirements=[f"{name}=={version(name).split('+')[0]}" for name in NEEDED],
             signature=SIGNATURE,
             model_config={
-                "llm": params.pair.llm,
-                "llm_url": params.pair.llm_url,
-                "device": params.pair.device,
-                "cuda_graphs": params.pair.cuda_graphs,
-                "slm_weights": params.pair.slm_weights,
-                "llm_device_map": params.pair.llm_device_map,
-                "slots": params.answer.slots,
-                "max_new_tokens": params.answer.max_new_tokens,
+                **params.pair.model_dump(mode="json", exclude=CARDED),
+                **params.answer.model_dump(mode="json"),
                 # The rule was chosen for answers like these.
                 **params.evaluate.model_dump(mode="json", include={"sampling"}),
                 "seed": params.seed,

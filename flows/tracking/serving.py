@@ -41,16 +41,8 @@ class RoutedModel(PythonModel):
         card = read_json(bundle / "router.json")
         # No copy is made if the SLM is on this machine.
         slm = mlflow.artifacts.download_artifacts(card["slm"]["kept"])
-        pair = PairParams(
-            slm=slm,
-            llm=config["llm"],
-            device=config["device"],
-            dtype=card["dtype"],
-            slm_weights=config["slm_weights"],
-            cuda_graphs=config["cuda_graphs"],
-            llm_device_map=config["llm_device_map"],
-            llm_url=config["llm_url"],
-        )
+        own = {name: config[name] for name in PairParams.model_fields if name in config}
+        pair = PairParams(**own | {"slm": slm, "dtype": card["dtype"]})
         folders = Path(pair.slm), Path(pair.llm)
         self.deployment = deploy(
             bundle,
