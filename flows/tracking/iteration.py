@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from citer.evaluation.measure import MEASURES, Conditions
 from citer.stages import paths
 from citer.storage.tables import digest, read_json, table_metadata
@@ -105,12 +107,7 @@ def section(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
 
 
-def flatten(nested: Mapping[str, Any], separator: str, prefix: str = "") -> dict[str, Any]:
+def flatten(nested: Mapping[str, Any], separator: str) -> dict[str, Any]:
     """{"a": {"b": 1}} → {"a.b": 1}."""
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, separator, f"{prefix}{key}{separator}")
-        else:
-            flat[f"{prefix}{key}"] = value
+    [flat] = pd.json_normalize({**nested}, sep=separator).to_dict("records")
     return flat
