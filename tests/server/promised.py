@@ -24,12 +24,13 @@ VERSION = "tiny/1"
 STRICTER = Rule("risk", 0.9, audit=0.6)
 PATH = [str(RULE), str(STRICTER), str(LLM)]
 PROMISE = {"path": PATH, "graded": 0.02, "same": 0.02, "delta": 0.05}
+EOS = tuple(range(0, 384, 12))
 Steps = Queue[tuple[Any, ...]]
 
 
 def ending(pair: Pair) -> Pair:
     """Return a pair with so many EOS tokens that most of its answers end."""
-    return replace(pair, eos_ids=tuple(range(0, 384, 12)))
+    return replace(pair, eos_ids=EOS)
 
 
 def write_promised(pair: Pair, folder: Path, **changes: Any) -> Path:

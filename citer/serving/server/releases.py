@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from citer.config.params import Params
+from citer.config.params import Params, SamplingParams
 from citer.errors import InputError
+from citer.evaluation.measure import sampling_text
 from citer.models.bundle import identity
 from citer.progress import say
 from citer.rule import Rule
@@ -143,7 +144,7 @@ class Observers:
     def _keeper(self, version: str, bundle: Path, deployment: Deployment) -> Keeper | None:
         assert self.evidence
         try:
-            promise = promised(bundle, deployment)
+            promise = promised(bundle, deployment, self.params.evaluate.sampling)
         except InputError as error:
             say(f"{version}: no promise is watched: {error}")
             return None
@@ -163,9 +164,14 @@ class Observers:
         return float(value(self.keeper)) if self.keeper else math.nan
 
 
-def promised(bundle: Path, deployment: Deployment) -> Promise:
-    """Read the promise of a registered router that serves by its own rule. Raises InputError."""
-    promise = stored_promise(bundle)
+def promised(bundle: Path, deployment: Deployment, sampling: SamplingParams | None) -> Promise:
+    """Read the promise of a registered router that serves by its own rule and `sampling`.
+
+    Raises InputError.
+    """
+    promise, served = stored_promise(bundle), sampling_text(sampling)
+    if promise.sampling != served:
+        raise InputError(f"it is one of answers that are {promise.sampling}, served are {served}")
     if deployment.rule != promise.rules[0]:
         raise InputError(f"`{deployment.rule}` is not the registered rule, `{promise.rules[0]}`")
     for rule in promise.rules:
