@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-from rich.table import Table
-
 from citer.errors import InputError
 from citer.progress import say
 from citer.serving.evidence import Evidence
@@ -26,23 +24,21 @@ def standings(path: Path) -> dict[str, Standing]:
 
 
 def show(path: Path) -> None:
-    """Print a row for each version, and the steps that were taken. Raises InputError."""
-    table, found = Table(title="Promises under traffic"), standings(path)
-    table.add_column("version", no_wrap=True)
-    for name in ("rule in force", "promise", "shadow answers", "lost", "e-detector", "e-value"):
-        table.add_column(name)
-    table.add_column("last (UTC)")
-    for version, each in found.items():
-        evidence = (
-            f"{each.detector.value:.3g} of {each.false_alarms:g}",
-            f"{each.product.value:.3g}",
-        )
-        counts = str(each.shadowed), str(each.lost)
-        table.add_row(version, str(each.rule), _verdict(each), *counts, *evidence, each.at)
-    say(table)
-    for version, each in found.items():
+    """Print the evidence about each version, and the steps that were taken. Raises InputError."""
+    for version, each in standings(path).items():
+        facts = {
+            "rule in force": each.rule,
+            "promise": _verdict(each),
+            "shadow answers": f"{each.shadowed:,} since the last step, {each.lost:,} of them lost",
+            "e-detector": f"{each.detector.value:.3g} of {each.false_alarms:g}",
+            "e-value": f"{each.product.value:.3g} of {1 / each.promise.delta:g}",
+            "last": f"{each.at} UTC" if each.at else "none yet",
+        }
+        say(version)
+        for name, value in facts.items():
+            say(f"  {name:<14}  {value}")
         for step in each.steps:
-            say(f"{step.at} {version}: `{step.before}` → `{step.rule}`: {step.why}")
+            say(f"  {step.at}  `{step.before}` → `{step.rule}`: {step.why}")
 
 
 def step_forward(path: Path, version: str) -> None:
