@@ -196,10 +196,12 @@ def changed(params: Params, changes: Changes) -> Params:
 def _changes(work: Workload, params: Params) -> Iterator[Changes]:
     """Yield changes, those that spoil least first. A later one may replace an earlier one.
 
-    Validation and test keep three times as many questions as certify a rule that loses none.
+    Validation keeps three times as many questions as certify a rule that loses none. So does test,
+    and at last twice as many: the gate needs that number which the LLM answers right.
     """
     evaluate = params.evaluate
-    enough = 3 * least_questions(evaluate.epsilon, evaluate.delta)
+    least = least_questions(evaluate.epsilon, evaluate.delta)
+    enough = 3 * least
     judged = {"validation": enough, "test": enough}
     yield {"evaluate.bounds": []}
     if len(params.iterations) > 1:
@@ -213,7 +215,9 @@ def _changes(work: Workload, params: Params) -> Iterator[Changes]:
     if named := [name for name in evaluate.candidates if name != "any"]:
         yield {"evaluate.candidates": named}
     yield {"references.most": _most(work, params, **judged, preference=200, sft=1000)}
-    yield {"references.most": _most(work, params, **judged, preference=100, sft=300)}
+    for test in (enough, 2 * least):
+        few = judged | {"test": test, "preference": 100, "sft": 300}
+        yield {"references.most": _most(work, params, **few)}
 
 
 def _most(work: Workload, params: Params, **most: int) -> dict[str, int]:

@@ -35,7 +35,7 @@ def test_a_plan_fits_and_each_of_its_cuts_was_needed(share: float) -> None:
 
 
 def test_what_no_deployed_rule_needs_goes_first_and_enough_is_kept_to_certify() -> None:
-    """Of validation and test, three times 63: so many certify a rule that loses none."""
+    """Of validation, three times 63: so many certify a rule that loses none. Of test, twice."""
     least = plan(SLOW, PARAMS, 0.0)
     assert [*least.changes] == [
         "evaluate.bounds",
@@ -46,14 +46,37 @@ def test_what_no_deployed_rule_needs_goes_first_and_enough_is_kept_to_certify() 
         "evaluate.risks",
         "evaluate.candidates",
     ]
-    most = {"test": 189, "preference": 100, "validation": 189, "sft": 300}
+    most = {"test": 126, "preference": 100, "validation": 189, "sft": 300}
     assert least.changes["references.most"] == most
 
 
 def test_limits_of_params_yaml_are_only_lowered() -> None:
     own = changed(PARAMS, {"references.most": {"sft": 50, "test": 195, "preference": 80}})
     least = plan(SLOW, own, 0.0).changes["references.most"]
-    assert (least["sft"], least["test"], least["preference"]) == (50, 189, 80)
+    assert (least["sft"], least["test"], least["preference"]) == (50, 126, 80)
+
+
+def test_test_questions_beyond_those_that_the_gate_needs_go_last() -> None:
+    """As with a real pair on MBPP: nothing else was left to cut, and 63 test questions are too few.
+
+    The least plan without this cut has the test questions of the one before.
+    """
+    real = replace(
+        SLOW,
+        questions={"sft": 230, "preference": 140, "validation": 93, "test": 500},
+        answer=60,
+        slm=Pace(0.02, 0.1),
+        llm=Pace(0.05, 0.3),
+    )
+    least = plan(real, PARAMS, 0.0)
+    kept = {"test": 126, "preference": 100}
+    assert least.changes["references.most"] == kept
+    assert least.cuts[-1].changes == {"references.most": kept}
+    before = changed(PARAMS, least.changes | {"references.most": kept | {"test": 189}})
+    assert total(real, before) - least.minutes == pytest.approx(least.cuts[-1].saved)
+    hardly = total(real, before) - 0.01
+    assert plan(real, PARAMS, hardly).minutes == least.minutes <= hardly
+    assert plan(real, PARAMS, hardly + 0.02).changes["references.most"]["test"] == 189
 
 
 def test_the_forecast_names_what_would_save_most() -> None:
