@@ -21,9 +21,11 @@ from citer.config.params import load_params
 from citer.models.bundle import identity, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
+from citer.pairs.profile import BOUND, COLUMNS, Agreement
 from citer.rule import Rule
 from citer.stages import paths
 from citer.storage.code import imported
+from citer.storage.tables import write_json
 from tests.heads import random_router
 from tests.tiny import make_tiny_pair
 
@@ -114,10 +116,16 @@ def test_help_lists_every_command(tmp_path: Path) -> None:
 
 def test_a_pair_is_profiled_and_answers_with_a_routers_folder(project: Path) -> None:
     (project / "q.jsonl").write_text(json.dumps({"problem": "What is 3 + 4?", "answer": "7"}))
+    forwards = [[0.5, 0.5]] * len(COLUMNS)
+    measured = Agreement(
+        0.9, 100, dict.fromkeys(("score 1", "every 1", "risk 0.5", BOUND), forwards)
+    )
+    write_json(project / paths.AGREEMENT, asdict(measured))
+    write_json(project / paths.SUMMARY / "headline.json", {"llm_fraction": 0.05})
     files = ["--input", "q.jsonl", "--output", "out.jsonl"]
     done = light(["profile"], ["generate", "--router", "router", *files], cwd=project)
     assert done.stdout.splitlines().count("0") == 2, done.stderr
-    assert "pays up to" in done.stdout
+    assert all(text in done.stdout for text in ("pays up to", "90.0% of 100", "deployed"))
     [line] = (project / "out.jsonl").read_text().splitlines()
     assert 0 < json.loads(line)["tokens"] <= 6
 

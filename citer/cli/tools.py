@@ -28,10 +28,13 @@ def profile(
     """Show what a pair needs and whether routing can pay, without its weights.
 
     Reads config.json and the headers of the weight files; these may be missing. With --slm, --llm
-    and --dtype, it needs no params.yaml.
+    and --dtype, it needs no params.yaml. After `citer probe`, it also shows what exact rules would
+    save at these sizes, if the two models agree as often as the probed ones.
     """
     from citer.models.size import ModelSize
-    from citer.pairs.profile import Profile, show
+    from citer.pairs.profile import Agreement, Profile, show, show_agreement
+    from citer.stages import paths
+    from citer.storage.tables import read_as, read_json
 
     weights: Weights = "stored"
     if not (slm and llm and dtype):
@@ -40,7 +43,12 @@ def profile(
         dtype = dtype or Dtype(params.pair.dtype)
         weights = params.pair.slm_weights
     sizes = ModelSize.of(slm, dtype, weights), ModelSize.of(llm, dtype)
-    show(Profile(*sizes, devices, memory, slots, positions))
+    sized = Profile(*sizes, devices, memory, slots, positions)
+    show(sized)
+    if paths.AGREEMENT.exists() and not sized.differing:
+        reached = paths.SUMMARY / "headline.json"
+        share = read_json(reached)["llm_fraction"] if reached.exists() else None
+        show_agreement(sized, read_as(paths.AGREEMENT, Agreement), share)
 
 
 def pretrain() -> None:

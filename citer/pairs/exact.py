@@ -7,6 +7,8 @@ same positions take their place.
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from math import ceil
+from statistics import fmean
 from time import perf_counter
 from typing import NamedTuple
 
@@ -16,14 +18,19 @@ from rich.table import Table
 from citer.decoding.answer import Request, Visit
 from citer.decoding.engine import Engine
 from citer.decoding.policy import CERTAINTIES, Policy, StepView
-from citer.evaluation.cost import Batch, Prices, Trace, batches
+from citer.evaluation.cost import Batch, Prices, Trace
 from citer.models.pair import Pair, Text, predict
 from citer.pairs.probe import Reply
-from citer.rule import Rule
+from citer.pairs.profile import BOUND, COLUMNS, FILLING, Agreement, forwards
+from citer.rule import LLM, Rule
 
 RISKS = (*(tenth / 10 for tenth in range(1, 10)), 0.95)
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
-COLUMNS = [own for own in batches((1, 8, 32)) if own.slots == 1 or own.schedule == "delayed"]
+RULES: Sequence[Rule | None] = [  # None: the oracle, which visits only where the SLM is wrong
+    *(Rule("every", gamma, 1.0) for gamma in GAMMAS),
+    *(Rule("risk", at, 1.0, name) for name in CERTAINTIES for at in RISKS),
+    None,
+]
 
 
 class Forced(NamedTuple):
@@ -37,7 +44,7 @@ class Forced(NamedTuple):
 class Priced(NamedTuple):
     """A rule with its visits per token, and its cost by batch."""
 
-    rule: Rule | None  # None: the oracle, which visits only where the SLM is wrong
+    rule: Rule | None
     visits: float
     costs: Mapping[Batch, float]
 
@@ -68,30 +75,41 @@ def _text(pair: Pair, reply: Reply) -> Text:
 
 def priced(pair: Pair, answers: Sequence[Forced]) -> list[Priced]:
     """Return every exact rule with its cost, and the oracle last."""
-    rules: list[Rule | None] = [Rule("every", gamma, 1.0) for gamma in GAMMAS]
-    rules += [Rule("risk", at, 1.0, name) for name in CERTAINTIES for at in RISKS]
-    prices, tokens = Prices.of(pair), [len(answer.agrees) for answer in answers]
-    alone = _moved(prices, answers, [[Visit(0, n, n) for n in range(own)] for own in tokens])
-    found = []
-    for rule in (*rules, None):
-        own = [visits(rule, answer) if rule else _of_oracle(answer) for answer in answers]
-        moved = zip(COLUMNS, _moved(prices, answers, own), alone, strict=True)
+    prices, tokens = Prices.of(pair), sum(len(answer.agrees) for answer in answers)
+    alone, found = _moved(prices, _traces(LLM, answers)), []
+    for rule in RULES:
+        own = _traces(rule, answers)
+        moved = zip(COLUMNS, _moved(prices, own), alone, strict=True)
         costs = {batch: routed / whole for batch, routed, whole in moved}
-        found.append(Priced(rule, sum(map(len, own)) / sum(tokens), costs))
+        found.append(Priced(rule, sum(trace.llm.forwards for trace in own) / tokens, costs))
     return found
 
 
-def _moved(prices: Prices, answers: Sequence[Forced], own: Sequence[Sequence[Visit]]) -> list[int]:
-    """Return the bytes that these visits of all answers move in each batch."""
-    traces = [
-        Trace.of(answer.prompt_len, len(answer.agrees), made)
-        for answer, made in zip(answers, own, strict=True)
-    ]
+def agreement(answers: Sequence[Forced]) -> Agreement:
+    """Return what other sizes need. The answers are repeated to fill the largest batch."""
+    agrees = [each for answer in answers for each in answer.agrees]
+    times = ceil(FILLING / len(answers))
+    named = {f"{rule:.4g}" if rule else BOUND: _traces(rule, answers) for rule in (LLM, *RULES)}
+    rules = {name: forwards(own * times) for name, own in named.items()}
+    return Agreement(fmean(agrees), len(agrees), rules)
+
+
+def _traces(rule: Rule | None, answers: Sequence[Forced]) -> list[Trace]:
+    return [Trace.of(own.prompt_len, len(own.agrees), visits(rule, own)) for own in answers]
+
+
+def _moved(prices: Prices, traces: Sequence[Trace]) -> list[int]:
+    """Return the bytes that all answers move in each batch."""
     return [prices.moved(*batch.work(traces)) for batch in COLUMNS]
 
 
-def visits(rule: Rule, answer: Forced) -> list[Visit]:
-    """Return the visits of an exact rule that writes this answer."""
+def visits(rule: Rule | None, answer: Forced) -> list[Visit]:
+    """Return the visits by an exact rule, by the LLM alone or by the oracle in this answer."""
+    if rule == LLM:
+        return [Visit(0, n, n) for n in range(len(answer.agrees))]
+    if rule is None:
+        places = [n for n, agrees in enumerate(answer.agrees) if not agrees]
+        return [Visit(at - last, at, at) for last, at in pairwise([-1, *places])]
     made, written, scores = list[Visit](), 0, answer.scores.get(rule.by)
     while written < len(answer.agrees):
         drafts, kept = _drafted(rule, answer.agrees[written:], scores and scores[written:])
@@ -111,11 +129,6 @@ def _drafted(rule: Rule, agrees: Sequence[bool], scores: Sequence[float] | None)
             break
     kept = next((n for n, agrees in enumerate(agrees[:drafts]) if not agrees), drafts)
     return drafts, kept
-
-
-def _of_oracle(answer: Forced) -> list[Visit]:
-    places = [n for n, agrees in enumerate(answer.agrees) if not agrees]
-    return [Visit(at - last, at, at) for last, at in pairwise([-1, *places])]
 
 
 def seconds(engine: Engine, requests: Sequence[Request], policy: Policy) -> float:

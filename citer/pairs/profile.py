@@ -6,10 +6,10 @@ a visit. The SLM drafts every token. No draft is rejected by an audit, so this i
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from random import Random
 
@@ -28,10 +28,29 @@ from citer.models.weights import refuse_quantised
 
 FRACTIONS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 BATCHES = batches((1, 8, 32))
+COLUMNS = [own for own in batches((8, 32, 128)) if own.slots == 1 or own.schedule == "delayed"]
+ALONE, BOUND = "score 1", "bound"  # the LLM alone; visits only where the SLM is wrong
 ANSWERS = 64
+FILLING = 256  # answers, the largest batch twice
 LONGEST = 128  # tokens of an answer
 GIB = 2**30
 UNITS = ((2**40, "TiB"), (GIB, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+Forwards = Sequence[tuple[float, float]]  # of SLM and LLM for each answer, by COLUMNS
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How often two models agree in `tokens`, and what follows: forwards of ALONE, BOUND, rules."""
+
+    agreement: float
+    tokens: int
+    rules: Mapping[str, Forwards]
+
+
+def forwards(traces: Sequence[Trace]) -> Forwards:
+    """Return the forwards of both models for each answer."""
+    works = (batch.work(traces) for batch in COLUMNS)
+    return [(slm.forwards / len(traces), llm.forwards / len(traces)) for slm, llm in works]
 
 
 @dataclass(frozen=True)
@@ -105,6 +124,17 @@ class Profile:
     def cost(self, fraction: float, batch: Batch) -> float:
         """Return the bytes of routed decoding at an LLM share, relative to the LLM alone."""
         return self.prices.moved(*batch.work(self._routed(fraction))) / self._alone(batch)
+
+    def at_share(self, fraction: float) -> tuple[Forwards, Forwards]:
+        """Return the forwards of routed decoding at an LLM share, and those of the LLM alone."""
+        routed, whole = (self._routed(each) * (FILLING // ANSWERS) for each in (fraction, 1.0))
+        return forwards(routed), [(0.0, llm) for _, llm in forwards(whole)]
+
+    def moved(self, own: Forwards, column: int, positions: int) -> float:
+        """Return the bytes if each forward reads so many positions, which no two answers share."""
+        prices, (slm, llm), (slm_rows, llm_rows) = self.prices, own[column], own[0]
+        kv = slm_rows * prices.slm_kv + llm_rows * prices.llm_kv
+        return slm * prices.slm_weights + llm * prices.llm_weights + positions * kv
 
     def pays_to(self, batch: Batch) -> float:
         """Return the largest LLM share in percent steps with a cost below 1, or 0."""
@@ -200,6 +230,29 @@ def _costs(profile: Profile) -> Table:
         name = f"{batch.slots} delayed" if batch.schedule == "delayed" else str(batch.slots)
         table.add_row(name, *costs, f"{profile.pays_to(batch):g}")
     return table
+
+
+def show_agreement(profile: Profile, measured: Agreement, share: float | None) -> None:
+    """Print what the best exact rules cost at these sizes, and routing with an LLM share."""
+    rules = measured.rules.items()
+    columns = {
+        kind: ([own for rule, own in rules if kind in rule], measured.rules[ALONE])
+        for kind in ("risk", "every", BOUND)
+    }
+    if share is not None:
+        routed, alone = profile.at_share(share)
+        columns[f"deployed, f {share:.3g}"] = [routed], alone
+    where = f"{measured.agreement:.1%} of {measured.tokens:,} positions"
+    title = f"The best exact rules, if the models agree at {where}: bytes, the LLM delayed"
+    table = Table("batch", "positions", *columns, box=box.SIMPLE_HEAD, title=title)
+    for positions, (n, batch) in product((1024, 8192), enumerate(COLUMNS)):
+        costs = (
+            min(profile.moved(each, n, positions) for each in own)
+            / profile.moved(llm, n, positions)
+            for own, llm in columns.values()
+        )
+        table.add_row(str(batch.slots), f"{positions:,}", *(f"{cost:.2f}" for cost in costs))
+    Console().print(table, highlight=False)
 
 
 def _size(number: int) -> str:

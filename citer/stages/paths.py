@@ -9,6 +9,7 @@ CODE = Path("data/code.json")  # digests of the code of every stage
 PROBLEMS = Path("data/problems")  # {sft,preference,validation,test}.parquet
 REFERENCES = Path("data/references")  # the same files, with the references to learn from
 PROBED = Path("data/probe/answers.parquet")
+AGREEMENT = Path("data/probe/agreement.json")  # what `citer profile` needs for other sizes
 PASSED = Path("data/probe/passed.json")  # always the same content: no stage is stale after a probe
 SLM = Path("data/models/slm")  # the finetuned SLM, a Hugging Face folder
 FINETUNE = Path("data/models/finetune.json")  # its loss, by step

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from statistics import fmean
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from citer.models.pair import Pair, load_pair
 from citer.models.room import check_examples, check_longest, check_room
 from citer.models.router import Router
 from citer.pairs.budget import Workload, dearest, in_range, in_words, total
-from citer.pairs.exact import COLUMNS, best, priced, read_by_slm, seconds, table
+from citer.pairs.exact import COLUMNS, agreement, best, priced, read_by_slm, seconds, table
 from citer.pairs.hints import reason_to_stop, warnings
 from citer.pairs.probe import (
     Asked,
@@ -121,8 +122,10 @@ def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
 def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply]) -> None:
     """Show what the LLM's own text costs without any training, and how to serve it now."""
     answers = read_by_slm(pair, replies)
-    found, tokens = priced(pair, answers), [each for answer in answers for each in answer.agrees]
-    say(f"the SLM's choice is the LLM's token at {fmean(tokens):.1%} of {len(tokens):,} positions")
+    found, measured = priced(pair, answers), agreement(answers)
+    write_json(paths.AGREEMENT, asdict(measured))
+    where = f"{measured.agreement:.1%} of {measured.tokens:,} positions"
+    say(f"the SLM's choice is the LLM's token at {where}")
     say(table(found))
     rule = best(found, COLUMNS[0]).rule
     assert rule, "the oracle is no rule"

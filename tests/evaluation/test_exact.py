@@ -9,8 +9,9 @@ from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
 from citer.models.router import Router
-from citer.pairs.exact import COLUMNS, Forced, best, priced, read_by_slm, visits
+from citer.pairs.exact import COLUMNS, Forced, agreement, best, priced, read_by_slm, visits
 from citer.pairs.probe import ask
+from citer.pairs.profile import ALONE, BOUND
 from citer.rule import Rule
 
 EVERY = Rule("every", 3, 1.0)
@@ -77,3 +78,19 @@ def test_drafts_go_on_after_a_wrong_one_until_a_visit_is_due() -> None:
     rule = Rule("risk", 0.5, 1.0, "probability")
     assert visits(rule, answer) == [Visit(4, 4, 1), Visit(2, 4, 4)]
     assert visits(Rule("every", 2, 1.0), answer) == [Visit(2, 2, 1), Visit(2, 4, 4)]
+
+
+def test_an_agreement_has_the_forwards_of_each_rule_in_each_batch() -> None:
+    """The answers are alike, so that a batch of n shares each forward among n."""
+    answer = Forced(5, [False, *[True] * 6], {"probability": [0.5] * 7, "entropy": [1.0] * 7})
+    found = agreement([answer] * 128)
+    assert (found.agreement, found.tokens) == (pytest.approx(6 / 7), 7 * 128)
+    for rule, slm, llm in (
+        (ALONE, 0, 7),
+        (BOUND, 7, 1),
+        ("every 2 audit 1", 6, 3),  # the first draft is rejected; then twice two, and a token more
+        ("risk 0.4 audit 1 by probability", 6, 3),  # .5 x .5 < .4: the same
+        ("risk 0.4 audit 1 by entropy", 7 + 6, 2),  # it drafts up to the end, and once again
+    ):
+        shared = [pytest.approx((slm / batch.slots, llm / batch.slots)) for batch in COLUMNS]
+        assert found.rules[rule] == shared

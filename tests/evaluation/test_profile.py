@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from citer.decoding.answer import Visit
 from citer.errors import InputError
 from citer.evaluation.cost import Trace, work_of
 from citer.models.size import ModelSize
-from citer.pairs.profile import BATCHES, FRACTIONS, GIB, Profile
+from citer.pairs.profile import BATCHES, COLUMNS, FRACTIONS, GIB, Agreement, Profile
+from citer.stages import paths
+from citer.storage.tables import write_json
 from tests.configs import LLAMA_8B, LLAMA_70B, QWEN_1_5B, QWEN_72B
 from tests.tiny import make_tiny_pair
 
@@ -102,6 +105,78 @@ def test_the_command_prints_a_pair_and_its_costs(
     costs = " ".join(f"{of.cost(fraction, BATCH_1):.2f}" for fraction in FRACTIONS)
     assert f"1 {costs} {of.pays_to(BATCH_1):g}" in text
     assert text.endswith("no tokenizer.json, so the tokenizers were not compared.")
+
+
+# By batch 1, 8, 32 and 128. Where the models disagree, every fourth token is the LLM's.
+AGREED = Agreement(
+    0.75,
+    400,
+    {
+        "score 1": [(0, 1), (0, 1 / 8), (0, 1 / 32), (0, 1 / 128)],
+        "every 2 audit 1": [(1.2, 0.5), (0.2, 0.1), (0.05, 0.02), (0.02, 0.01)],
+        "every 4 audit 1": [(1.4, 0.4), (0.25, 0.11), (0.05, 0.02), (0.02, 0.01)],
+        "risk 0.5 audit 1 by entropy": [(1.1, 0.3), (0.2, 0.1), (0.05, 0.02), (0.02, 0.01)],
+        "bound": [(1, 0.25), (0.13, 0.08), (0.04, 0.02), (0.01, 0.01)],
+    },
+)
+
+
+def test_measured_rules_have_the_bytes_of_their_forwards_at_other_sizes(
+    pair: list[ModelSize],
+) -> None:
+    """At batch 8 a forward reads the weights once, and 1,024 keys and values of each answer."""
+    slm, llm = (size.model for size in pair)
+    of, rules = profile(pair), AGREED.rules
+    head = of.prices.slm_weights - slm.weight_bytes
+    own = 0.25 * (slm.weight_bytes + head) + 0.11 * llm.weight_bytes
+    own += 1024 * (1.4 * slm.kv_bytes + 0.4 * llm.kv_bytes)
+    alone = llm.weight_bytes / 8 + 1024 * llm.kv_bytes
+    assert of.moved(rules["every 4 audit 1"], 1, 1024) == pytest.approx(own)
+    assert of.moved(rules["score 1"], 1, 1024) == pytest.approx(alone)
+
+
+def test_a_share_costs_what_the_profile_says(pair: list[ModelSize]) -> None:
+    """Its 512 positions hold 384 of a prompt, and on average half of an answer.
+
+    The profile's answers fill a batch of 32 twice only, so that its end weighs more.
+    """
+    of = profile(pair)
+    routed, alone = of.at_share(0.1)
+    for place, batch in enumerate(COLUMNS):
+        share = of.moved(routed, place, 448) / of.moved(alone, place, 448)
+        if batch in BATCHES:
+            rel = 0.003 if batch == BATCH_1 else 0.1
+            assert share == pytest.approx(of.cost(0.1, batch), rel=rel)
+        assert share < 1
+
+
+def test_after_a_probe_the_command_prices_its_rules(
+    pairs: dict[str, list[Path]],
+    pair: list[ModelSize],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_json(paths.AGREEMENT, asdict(AGREED))
+    slm, llm = (str(size.model.path) for size in pair)
+    command = ["profile", "--slm", slm, "--llm", llm, "--dtype", "bfloat16"]
+    assert call(command) == 0
+    shown = capsys.readouterr().out
+    assert "75.0% of 400 positions" in shown
+    assert "deployed" not in shown
+    of, rules = profile(pair), AGREED.rules
+    best = [rules[name] for name in ("risk 0.5 audit 1 by entropy", "every 4 audit 1", "bound")]
+    costs = [of.moved(own, 0, 8192) / of.moved(rules["score 1"], 0, 8192) for own in best]
+    line = " ".join(f"{cost:.2f}" for cost in costs)
+    assert f" 1 8,192 {line} 8 8,192 " in " ".join(shown.split())
+    write_json(paths.SUMMARY / "headline.json", {"llm_fraction": 0.05})
+    assert call(command) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    routed, alone = of.at_share(0.05)
+    share = of.moved(routed, 0, 8192) / of.moved(alone, 0, 8192)
+    assert "deployed, f 0.05" in shown
+    assert f" 1 8,192 {line} {share:.2f} 8 8,192 " in shown
 
 
 def test_two_tokenizers_have_no_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,10 @@ from citer.config.params import Params, load_params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
 from citer.pairs.probe import QUESTIONS
+from citer.pairs.profile import ALONE, BOUND, Agreement
 from citer.stages import paths, probe
 from citer.storage.schema import SPLITS
+from citer.storage.tables import read_as
 from citer.vllm.loading import Served
 from tests.stages.conftest import ROOT, decoding
 from tests.tiny import MATH, MC, make_tiny_pair
@@ -95,6 +97,10 @@ def test_a_pair_that_knows_the_questions_passes(project, capsys):
     options = dict(zip(line[-4::2], map(json.loads, line[-3::2]), strict=True))
     served = Served(options["--additional-config"]["citer"]["rule"], (), 16, scored=True)
     assert served.asked(None).exact
+    measured = read_as(paths.AGREEMENT, Agreement)
+    where = f"at {measured.agreement:.1%} of {measured.tokens:,} positions"
+    assert where in shown
+    assert {ALONE, BOUND, "every 8 audit 1", "risk 0.5 audit 1 by entropy"} <= {*measured.rules}
     assert options["--speculative-config"]["model"] == project.pair.slm
     assert "4 of 6" in shown
     assert shown.count("probe:") == 1  # where it runs, and no warning
