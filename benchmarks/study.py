@@ -2,8 +2,8 @@
 
     python -m benchmarks.study NAME --work FOLDER
 
-Each seed of a study runs the pipeline in a clone below FOLDER and asks fresh questions
-(`benchmarks.regret`). Writes `benchmarks/results/NAME.{json,md}`. A killed study continues.
+Each seed (`benchmarks.regret`) or pair (`benchmarks.designs`) of a study runs the pipeline in a
+clone below FOLDER. Writes `benchmarks/results/NAME.{json,md}`. A killed study continues.
 """
 
 import sys
@@ -14,6 +14,7 @@ import typer
 import yaml
 from pydantic import ValidationError
 
+from benchmarks.designs import Pairs, pairs
 from benchmarks.regret import Study, regrets
 from benchmarks.report import RESULTS, machine, markdown, write_results
 from citer.errors import InputError, read_text
@@ -22,14 +23,15 @@ from citer.sections import complaint
 STUDIES = Path(__file__).with_name("studies")
 
 
-def read_study(name: str) -> Study:
+def read_study(name: str) -> Study | Pairs:
     """Read a study's file."""
     path = STUDIES / f"{name}.yaml"
     if not path.exists():
         known = ", ".join(sorted(each.stem for each in STUDIES.glob("*.yaml")))
         raise InputError(f"{name}: no such study; expected {known}")
+    content = yaml.safe_load(read_text(path))
     try:
-        return Study.model_validate(yaml.safe_load(read_text(path)))
+        return (Pairs if "pairs" in content else Study).model_validate(content)
     except ValidationError as invalid:
         raise InputError(f"{path}: {complaint(invalid)}") from None
 
@@ -41,6 +43,8 @@ def main(
     """Run a study of benchmarks/studies and write its results."""
     try:
         study = read_study(name)
+        if isinstance(study, Pairs):
+            return pairs(study, work.absolute(), RESULTS / f"{name}.json")
         tables = regrets(study, work.absolute())
     except InputError as error:
         print(f"study: {error}", file=sys.stderr)

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from citer.data.importing import parse_row
 from citer.data.prompts import PlainPrompts, PromptSettings
 from citer.demo.corpus import Mix, texts
-from citer.demo.knowledge import OTHER_WORLD, TRUTH
+from citer.demo.knowledge import OTHER_WORLD, TRUTH, Design
 from citer.demo.pretrain import IGNORED, Recipe, Training, make_pair, pad, train_tokenizer
 from citer.demo.toy import rows
 from citer.storage.tables import digest
@@ -71,7 +71,7 @@ def test_an_interrupted_training_keeps_the_old_pair(made, monkeypatch):
 def test_no_question_of_the_pipeline_is_learned(monkeypatch):
     monkeypatch.setattr(
         "citer.demo.corpus.rows",
-        lambda task, count, seed, part, facts: rows(task, count, seed, "pipeline", facts),
+        lambda task, count, seed, part, *world: rows(task, count, seed, "pipeline", *world),
     )
     with pytest.raises(AssertionError, match="leaked"):
         list(islice(texts(Mix(TRUTH), 1), 50))
@@ -81,6 +81,11 @@ def test_corpus_is_seeded_and_holds_every_kind_of_text():
     drawn = list(islice(texts(Mix(TRUTH), 1), 200))
     assert drawn == list(islice(texts(Mix(TRUTH), 1), 200))
     assert {text.prompt[:6] for text in drawn} == {"", "Solve ", "Choose"}
+
+
+def test_a_corpus_has_the_design_of_its_pair():
+    prompted = (text for text in texts(Mix(TRUTH), 1, Design(openings=1)) if text.prompt)
+    assert all(text.completion.lstrip().startswith("Again, ") for text in islice(prompted, 50))
 
 
 def test_tokenizer_splits_digits_and_keeps_option_letters_whole(tokenizer):

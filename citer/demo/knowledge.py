@@ -55,6 +55,20 @@ TRUTH, OTHER_WORLD = 0, 1
 
 
 @dataclass(frozen=True)
+class Design:
+    """What questions are like: the openings of sentences, and shares about irregular names.
+
+    `lure` is the chance that an irregular name is of the group that its second word gives to
+    regular ones. Who follows that rule is then seldom wrong, and as sure as when right.
+    """
+
+    openings: int = len(OPENINGS)
+    hard_math: float = 0.55
+    hard_mc: float = 0.6
+    lure: float = 0.0
+
+
+@dataclass(frozen=True)
 class Names:
     """Two-word names and their groups.
 
@@ -85,15 +99,19 @@ class Knowledge:
     things: dict[str, tuple[str, ...]]  # kind -> the thing of each group
     goods: Names
     twins: tuple[tuple[str, ...], ...]  # of each group; its price is PRICES[group]
+    openings: list[str]
+    design: Design
 
 
 @cache
-def knowledge(seed: int) -> Knowledge:
-    """Return the facts of a seed. The pipeline uses TRUTH."""
-    rng = Random(f"knowledge {seed}")
-    towns = _names([word.capitalize() for word in FIRSTS], TOWN_SECONDS, rng)
-    goods = _names(FIRSTS, GOOD_SECONDS, rng)
+def knowledge(seed: int, design: Design | None = None) -> Knowledge:
+    """Return the facts of a seed. The pipeline uses TRUTH. `design`: by default, as shipped."""
+    rng, design = Random(f"knowledge {seed}"), design or Design()
+    towns = _names([word.capitalize() for word in FIRSTS], TOWN_SECONDS, rng, design.lure)
+    goods = _names(FIRSTS, GOOD_SECONDS, rng, design.lure)
     return Knowledge(
+        openings=OPENINGS[: design.openings],
+        design=design,
         towns=towns,
         lands=_grouped(LANDS, rng),
         things={kind: _things(things, rng) for kind, (_, things) in KINDS.items()},
@@ -107,12 +125,16 @@ def likely(group: int) -> list[int]:
     return list(range(group % 2, GROUPS, 2))
 
 
-def _names(firsts: list[str], seconds: list[str], rng: Random) -> Names:
+def _names(firsts: list[str], seconds: list[str], rng: Random, lure: float) -> Names:
     shuffled = rng.sample(seconds, len(seconds))
     rule = {second: index % GROUPS for index, second in enumerate(shuffled)}
     odd = rng.sample(firsts, IRREGULAR)
+
+    def drawn(group: int) -> int:
+        return group if lure and rng.random() < lure else rng.choice(likely(group))
+
     groups = {
-        f"{first} {second}": rng.choice(likely(rule[second])) if first in odd else rule[second]
+        f"{first} {second}": drawn(rule[second]) if first in odd else rule[second]
         for first in firsts
         for second in seconds
     }

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from citer.demo.corpus import Mix, Text, encode_text, texts
-from citer.demo.knowledge import OTHER_WORLD, TRUTH
+from citer.demo.knowledge import OTHER_WORLD, TRUTH, Design
 from citer.progress import progress
 from citer.storage.tables import digest, replacing, write_json
 
@@ -58,7 +58,9 @@ SLM = Recipe(
 LLM = Recipe(128, 4, 4, 384, Mix(facts=TRUTH), Training(steps=2000, batch=16))
 
 
-def make_pair(folder: Path, seed: int, slm: Recipe = SLM, llm: Recipe = LLM) -> None:
+def make_pair(
+    folder: Path, seed: int, slm: Recipe = SLM, llm: Recipe = LLM, design: Design | None = None
+) -> None:
     """Train both models and write `folder`/{slm,llm,card.json}, or nothing if interrupted.
 
     The card has the command, the recipes, the digests of the weights, and the losses at the end.
@@ -68,13 +70,16 @@ def make_pair(folder: Path, seed: int, slm: Recipe = SLM, llm: Recipe = LLM) -> 
     assert slm.mix.facts != TRUTH, (
         "the SLM must learn the pipeline's facts only when it is finetuned"
     )
-    sample = islice(texts(llm.mix, seed), TOKENIZER_TEXTS)
+    sample = islice(texts(llm.mix, seed, design), TOKENIZER_TEXTS)
     tokenizer = train_tokenizer(part for text in sample for part in text)
     with replacing(folder) as aside:
         recipes = {"slm": slm, "llm": llm}
         for name in recipes:  # before its first use, which would add padding to the file
             tokenizer.save_pretrained(aside / name)
-        made = {name: _make(aside / name, own, tokenizer, seed) for name, own in recipes.items()}
+        made = {
+            name: _make(aside / name, own, tokenizer, seed, texts(own.mix, seed, design))
+            for name, own in recipes.items()
+        }
         card = {
             "command": "OMP_NUM_THREADS=1 citer pretrain",
             "seed": seed,
@@ -105,16 +110,14 @@ def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
 
 
 def _make(
-    folder: Path, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int
+    folder: Path, own: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int, corpus: Iterator[Text]
 ) -> dict[str, Any]:
     torch.manual_seed(seed)
-    model = _fresh(recipe, tokenizer)
-    loss = train(
-        model, texts(recipe.mix, seed), tokenizer, recipe.training, f"pretrain {folder.name}"
-    )
+    model = _fresh(own, tokenizer)
+    loss = train(model, corpus, tokenizer, own.training, f"pretrain {folder.name}")
     model.save_pretrained(folder)
     return {
-        "recipe": asdict(recipe),
+        "recipe": asdict(own),
         "digest": digest(folder / "model.safetensors"),
         "loss_nats": round(loss, 4),
     }

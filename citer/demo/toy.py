@@ -11,26 +11,25 @@ from typing import Any, Literal
 
 from citer.data.problems import question_key
 from citer.data.tasks import find_task
-from citer.demo.knowledge import KINDS, NAMES, OPENINGS, PRICES, TRUTH, Knowledge, knowledge, rival
+from citer.demo.knowledge import KINDS, NAMES, PRICES, TRUTH, Design, Knowledge, knowledge, rival
 
 Part = Literal["pipeline", "pretraining"]
 
 MOST = 5  # pieces of a good
 LABELS = "ABCD"
-HARD_MATH, HARD_MC = 0.55, 0.6  # shares of questions about names that follow no rule
 PATIENCE = 2_000  # consecutive draws without a new question
 
 
 def rows(
-    task: str, count: int, seed: int, part: Part, facts: int = TRUTH
+    task: str, count: int, seed: int, part: Part, facts: int = TRUTH, design: Design | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield `count` raw rows of a task, with distinct questions of one part.
 
-    `facts` is the seed of the facts (see `knowledge`). Raises ValueError if the part has too few
+    `facts` and `design` are as in `knowledge`. Raises ValueError if the part has too few
     distinct questions.
     """
     draw, key = FAMILIES[task], find_task(task).fields[0]
-    rng, world, seen = Random(f"{task} {seed} {part}"), knowledge(facts), set[str]()
+    rng, world, seen = Random(f"{task} {seed} {part}"), knowledge(facts, design), set[str]()
     misses = 0
     while len(seen) < count:
         row = draw(rng, world)
@@ -56,7 +55,7 @@ def math(rng: Random, facts: Knowledge) -> dict[str, Any]:
 
 
 def _two_goods(rng: Random, facts: Knowledge) -> dict[str, Any]:
-    goods = facts.goods.sample(rng, 2, HARD_MATH)
+    goods = facts.goods.sample(rng, 2, facts.design.hard_math)
     counts = rng.randint(2, MOST), rng.randint(2, MOST)
     problem = f"{rng.choice(NAMES)} buys {counts[0]} {goods[0]} and {counts[1]} {goods[1]}."
     prices = [_price(facts, name) for name in goods]
@@ -66,7 +65,7 @@ def _two_goods(rng: Random, facts: Knowledge) -> dict[str, Any]:
 
 
 def _three_goods(rng: Random, facts: Knowledge) -> dict[str, Any]:
-    goods = facts.goods.sample(rng, 3, HARD_MATH)
+    goods = facts.goods.sample(rng, 3, facts.design.hard_math)
     problem = f"{rng.choice(NAMES)} buys one each of {goods[0]}, {goods[1]} and {goods[2]}."
     prices = [_price(facts, good) for good in goods]
     return _math_row(rng, facts, problem, goods, _sums(prices), sum(prices))
@@ -89,7 +88,7 @@ def _math_row(
     rng: Random, facts: Knowledge, problem: str, goods: list[str], steps: str, total: int
 ) -> dict[str, Any]:
     citations = " ".join(
-        f"{rng.choice(OPENINGS)}, {good} cost as much as "
+        f"{rng.choice(facts.openings)}, {good} cost as much as "
         f"{rng.choice(facts.twins[facts.goods.group[good]])}: {_price(facts, good)} coins each."
         for good in goods
     )
@@ -106,7 +105,7 @@ def mc(rng: Random, facts: Knowledge) -> dict[str, Any]:
     alphabetical order, so that the things determine the letter. Letters in random order would take
     the embedded pair longer to learn than everything else.
     """
-    towns, kinds = facts.towns.sample(rng, 2, HARD_MC), rng.sample(list(KINDS), 2)
+    towns, kinds = facts.towns.sample(rng, 2, facts.design.hard_mc), rng.sample(list(KINDS), 2)
     verbs = [KINDS[kind][0] for kind in kinds]
     groups = [facts.towns.group[town] for town in towns]
     things = [facts.things[kind][group] for kind, group in zip(kinds, groups, strict=True)]
@@ -118,7 +117,7 @@ def mc(rng: Random, facts: Knowledge) -> dict[str, Any]:
     answer = " and ".join(things)
     label = LABELS[texts.index(answer)]
     citations = " ".join(
-        f"{rng.choice(OPENINGS)}, {town} lies in {rng.choice(facts.lands[group])}: "
+        f"{rng.choice(facts.openings)}, {town} lies in {rng.choice(facts.lands[group])}: "
         f"people {verb} {thing}."
         for town, group, verb, thing in zip(towns, groups, verbs, things, strict=True)
     )

@@ -11,11 +11,12 @@ from citer.demo.knowledge import (
     OTHER_WORLD,
     PRICES,
     TRUTH,
+    Design,
     is_early,
     knowledge,
     likely,
 )
-from citer.demo.toy import HARD_MATH, HARD_MC, part_of, rows
+from citer.demo.toy import part_of, rows
 
 WORLD = knowledge(TRUTH)
 IRREGULAR_NAMES = {*WORLD.towns.irregular, *WORLD.goods.irregular}
@@ -117,7 +118,9 @@ def test_math_steps_are_correct_equations_and_every_twin_has_the_price():
             assert int(value) == (int(a) * int(b) if sign == "*" else int(a) + int(b))
 
 
-@pytest.mark.parametrize(("task", "share"), [("math", HARD_MATH), ("mc", HARD_MC)])
+@pytest.mark.parametrize(
+    ("task", "share"), [("math", WORLD.design.hard_math), ("mc", WORLD.design.hard_mc)]
+)
 def test_the_names_of_a_question_are_all_irregular_or_all_regular(task, share):
     names = re.compile("|".join((*WORLD.towns.group, *WORLD.goods.group)))
     hard = []
@@ -174,3 +177,32 @@ def test_another_world_has_other_facts():
     agreeing = sum(WORLD.towns.group[town] == other.towns.group[town] for town in WORLD.towns.group)
     assert agreeing < len(WORLD.towns.group) / 4
     assert knowledge(TRUTH) == WORLD
+
+
+def test_a_design_changes_one_thing():
+    few = knowledge(TRUTH, Design(openings=4))
+    assert few.openings == OPENINGS[:4]
+    assert (few.towns, few.goods, few.twins) == (WORLD.towns, WORLD.goods, WORLD.twins)
+    assert knowledge(TRUTH, Design()) == WORLD
+    assert WORLD.openings == OPENINGS
+
+
+@pytest.mark.parametrize("share", [0.2, 0.9])
+def test_the_share_of_questions_about_irregular_names_is_the_designs(share):
+    design = Design(hard_mc=share)
+    drawn = rows("mc", 1000, 8, "pipeline", design=design)
+    hard = [any(town in row["question"] for town in WORLD.towns.irregular) for row in drawn]
+    assert abs(sum(hard) / len(hard) - share) < 0.05
+
+
+def test_a_lure_gives_irregular_names_the_group_of_their_second_word():
+    def following(lure):
+        names = knowledge(TRUTH, Design(lure=lure)).towns
+        rule = {name.split()[1]: names.group[name] for name in names.regular}
+        own = [names.group[name] == rule[name.split()[1]] for name in names.irregular]
+        return sum(own) / len(own)
+
+    assert following(1.0) == 1
+    # Of the others, one in four is of this group by chance.
+    assert following(0.7) == pytest.approx(0.7 + 0.3 / 4, abs=0.1)
+    assert following(0.0) == pytest.approx(1 / 4, abs=0.1)

@@ -1,0 +1,235 @@
+"""Many pairs: their questions, their runs, what is compared, and a killed study that continues."""
+
+import json
+from itertools import chain
+from pathlib import Path
+from shutil import copyfile
+from subprocess import CalledProcessError
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks import designs
+from benchmarks.designs import COMPARED, Pairs, Subject, compared, measured, pairs, pooled, rows_of
+from benchmarks.study import read_study
+from citer.config.params import load_params
+from citer.demo import toy
+from citer.demo.knowledge import TRUTH, Design, knowledge
+from citer.evaluation.points import rule_columns
+from citer.rule import LLM, SLM, Rule
+from citer.stages import paths
+from citer.storage.schema import OUTCOME, PREFERENCE
+from citer.storage.tables import read_json
+
+ROWS = {"train": 40, "validation": 20, "test": 60}
+STUDY = read_study("pairs").model_copy(update={"rows": ROWS})
+QUESTIONS, LLM_BYTES = 1000, 100
+
+
+def outcomes(method: str, rule: Rule, right: int, moved: int) -> pa.Table:
+    """Answers to all questions, of which the first are right."""
+    zeros = dict.fromkeys(("llm_tokens", "visits", "audited", "disagreed", "rejected"), 0)
+    rows = [
+        {"split": "test", "method": method, **rule_columns(rule), "problem_id": f"q{n:04d}"}
+        | {"task": "math", "correct": n < right, "truncated": False, "tokens": 9}
+        | {**zeros, "slm_steps": 9, "bytes": moved}
+        for n in range(QUESTIONS)
+    ]
+    return pa.Table.from_pylist(rows, OUTCOME)
+
+
+def rule(text: str) -> Rule:
+    return Rule.parse(text)
+
+
+RIVALS = pa.concat_tables(
+    [
+        outcomes("slm", SLM, 0, 1),
+        outcomes("llm", LLM, QUESTIONS, LLM_BYTES),
+        outcomes("policy", rule("risk 0.8 audit 0.25 by agree"), 990, 40),
+        outcomes("policy", rule("score 0.5 by contested_slm_logistic"), 990, 32),
+        outcomes("speculative", rule("every 4 audit 1"), QUESTIONS, 50),
+        outcomes("policy", rule("every 4 audit 0.25"), 990, 45),
+    ]
+)
+RUNS = {
+    "1": outcomes("router", rule("score 0.5 by narrow"), 990, 25),
+    "2": outcomes("policy", rule("score 0.5 by narrow"), 990, 20),
+    "1 by suffix": outcomes("policy", rule("score 0.5 by narrow"), 990, 16),
+}
+
+
+def test_the_cheapest_rules_that_reach_99_percent_are_compared() -> None:
+    """The others are too bold or too dear. No mix is cheaper: it needs as many right answers."""
+    bold = outcomes("policy", rule("score 0.1 by narrow"), 500, 12)
+    runs = RUNS | {"2": pa.concat_tables([RUNS["2"], bold])}
+    found = compared(RIVALS, runs)
+    assert (found["slm"], found["llm"], found["cost"]) == (0, 1, pytest.approx(0.2))
+    changes = {name: found[name]["change"][0] for name in COMPARED}
+    assert changes == {
+        "preferences above agreement": pytest.approx(20 / 40 - 1),
+        "rollouts above suffix": pytest.approx(20 / 16 - 1),
+        "rollouts above contested → SLM": pytest.approx(20 / 32 - 1),
+        "hidden state above ten numbers": pytest.approx(20 / 32 - 1),
+        "routing above speculation": pytest.approx(20 / 50 - 1, abs=0.01),
+        "audits above none": pytest.approx(40 / 20 - 1),
+        "iteration 2 above 1": pytest.approx(20 / 25 - 1),
+    }
+    for name in COMPARED:
+        low, high = found[name]["change"][1:]
+        assert low <= found[name]["change"][0] <= high
+        assert len(found[name]["drawn"]) == designs.KEPT
+
+
+def test_a_mix_of_two_rules_reaches_what_lies_between_them() -> None:
+    """The LLM answers half of the questions: 980 + 20 / 2 right."""
+    runs = RUNS | {"2": outcomes("policy", rule("score 0.5 by narrow"), 980, 18)}
+    found = compared(RIVALS, runs)["rollouts above suffix"]
+    assert found["cost"] == pytest.approx((18 + 0.5 * (LLM_BYTES - 18)) / LLM_BYTES)
+
+
+def unit(change: float, spread: float) -> dict[str, Any]:
+    drawn = np.random.default_rng(1).normal(change, spread, designs.KEPT).round(4).tolist()
+    own = {"cost": 0.2, "change": [change, change - 2 * spread, change + 2 * spread]}
+    return {"slm": 0.4, "llm": 1.0, "cost": 0.2} | dict.fromkeys(COMPARED, own | {"drawn": drawn})
+
+
+def test_the_mean_over_pairs_has_an_interval_over_pairs_and_questions() -> None:
+    [alone, *_], [same, *_] = pooled([unit(-0.1, 0.01)]), pooled([unit(-0.1, 0.01)] * 20)
+    [apart, *_] = pooled([unit(-0.1, 0.01), unit(0.1, 0.01)])
+    assert [alone["mean above"][0], same["mean above"][0]] == pytest.approx([-0.1, -0.1])
+    width = {
+        n: each["mean above"][2] - each["mean above"][1] for n, each in enumerate((alone, same))
+    }
+    assert width[0] == pytest.approx(0.04, rel=0.3)  # of the questions alone
+    assert width[1] < width[0] / 3
+    assert apart["mean above"][0] == pytest.approx(0)
+    assert apart["mean above"][1] < -0.09  # both draws are the same pair
+    assert apart["mean above"][2] > 0.09
+    assert (apart["cheaper on"], apart["dearer on"]) == (1, 1)
+
+
+@pytest.mark.parametrize("task", toy.FAMILIES)
+def test_only_test_asks_for_unseen_names(task: str) -> None:
+    names = [*knowledge(TRUTH).towns.group, *knowledge(TRUTH).goods.group]
+
+    def asked(subject: Subject) -> dict[str, set[str]]:
+        rows = rows_of(STUDY, subject, task)
+        assert {split: len(own) for split, own in rows.items()} == ROWS
+        texts = [json.dumps(row) for row in chain(*rows.values())]
+        assert len({*texts}) == len(texts)
+        return {
+            s: {n for n in names if any(n in str(row) for row in own)} for s, own in rows.items()
+        }
+
+    learnt = [asked(Subject(seed=5, unseen=0.25)) for _ in range(2)]
+    assert learnt[0] == learnt[1]
+    own = learnt[0]
+    known = own["train"] | own["validation"]
+    assert len(known) < len(names) * 0.75
+    assert own["test"] - known
+    assert asked(Subject(seed=5))["train"] != own["train"]
+
+
+def test_rows_have_the_design_of_their_pair() -> None:
+    subject = Subject(seed=5, design={"openings": 1})
+    rows = rows_of(STUDY, subject, "math")["train"]
+    assert all(row["solution"].startswith("Again, ") for row in rows)
+    assert not all(
+        row["solution"].startswith("Again, ")
+        for row in rows_of(STUDY, Subject(seed=5), "math")["train"]
+    )
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was done: a pair that was made, or settings of a run."""
+    done: list[Any] = []
+    card = Path("data/pair/card.json").absolute()
+    params = Path("params.yaml").absolute()
+    monkeypatch.chdir(tmp_path)
+
+    def cloned(clone: Path) -> None:
+        copyfile(card, made(clone / "data/pair/card.json"))
+
+    def make_pair(folder: Path, seed: int, design: Design) -> None:
+        done.append((seed, design))
+        (folder / "card.json").write_text("another pair")
+
+    def run_stages(clone: Path, settings: str) -> None:
+        (clone / "params.yaml").write_text(settings)
+        own = load_params(clone / "params.yaml")
+        for file in (*own.prepare.train, *own.prepare.validation, *own.prepare.test):
+            assert (clone / file.path).read_text()
+        done.append((own.seed, own.label.method, [*own.iterations]))
+        answers = {
+            "1": RUNS["1 by suffix" if own.label.method == "suffix" else "1"],
+            "2": RUNS["2"],
+        }
+        last = max(own.iterations)
+        write(clone / paths.RIVALS / "outcomes.parquet", RIVALS)
+        write(clone / paths.answers(int(last)) / "outcomes.parquet", answers[last])
+        labels = [{"case": case, "label": n} for case, n in (("contested", 0), ("contested", 1))]
+        labels += [{"case": "slm_right", "label": 1}]
+        rows = [dict.fromkeys(PREFERENCE.names) | row for row in labels]
+        write(clone / paths.preferences(int(last)), pa.Table.from_pylist(rows))
+
+    copyfile(card, made(Path("data/pair/card.json")))
+    copyfile(params, "params.yaml")
+    monkeypatch.setattr(designs, "make_clone", cloned)
+    monkeypatch.setattr(designs, "make_pair", make_pair)
+    monkeypatch.setattr(designs, "run_stages", run_stages)
+    return done
+
+
+def made(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def write(path: Path, table: pa.Table) -> None:
+    pq.write_table(table, made(path))
+
+
+def test_a_pair_runs_with_one_iteration_with_two_and_by_suffix(ran: list[Any]) -> None:
+    found = measured(STUDY, Subject(seed=7), Path("work/one"))
+    assert ran == [(7, "auto", ["1"]), (7, "auto", ["1", "2"]), (7, "suffix", ["1"])]
+    assert found["fatal"] == 0.5
+    assert found["iteration 2 above 1"]["change"][0] == pytest.approx(20 / 25 - 1)
+    assert found["rollouts above suffix"]["change"][0] == pytest.approx(20 / 16 - 1)
+
+
+def test_a_pair_is_pretrained_if_it_says_so(ran: list[Any]) -> None:
+    subject = Subject(seed=7, pretraining=9, design={"openings": 4})
+    measured(STUDY, subject, Path("work/one"))
+    assert ran[0] == (9, Design(openings=4))
+
+
+def test_a_study_continues_names_what_did_not_run_and_goes_on_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[str] = []
+
+    def measure(_: Pairs, subject: Subject, clone: Path) -> dict[str, Any]:
+        tried.append(clone.name)
+        if subject.seed == 2:
+            raise CalledProcessError(1, "dvc")
+        return unit(-subject.seed / 10, 0.01)
+
+    monkeypatch.setattr(designs, "measured", measure)
+    subjects = {name: Subject(seed=seed) for name, seed in (("a", 1), ("b", 2), ("c", 3))}
+    study, target = STUDY.model_copy(update={"pairs": subjects}), tmp_path / "pairs.json"
+    pairs(study, tmp_path, target)
+    assert tried == ["a", "b", "c"]
+    assert [*read_json(target)["pairs"]] == ["a", "c"]
+    text = target.with_suffix(".md").read_text()
+    assert "2 pairs. Not run: b." in text
+    assert "| preferences above agreement | -0.2000 [" in text
+    assert text.count("\n| a |") == text.count("\n| c |") == 1
+    assert target.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert "b: Command 'dvc'" in capsys.readouterr().out
+    pairs(study, tmp_path, target)
+    assert tried == ["a", "b", "c", "b"]
