@@ -35,19 +35,15 @@ REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
 
 
 class Reply(NamedTuple):
-    """A problem, its answer and the answer's text. `sampling` is None for a greedy answer.
-
-    `request` is the id of a server's reply, and `user` whom its request names. `reference` is the
-    text of the LLM alone, if a shadow answer has told it.
-    """
+    """A problem, its answer and the answer's text. The last fields are as in the schema AUDITED."""
 
     problem: Problem
     answer: Answer
     completion: str
-    sampling: Sampling | None = None
+    sampling: Sampling | None = None  # None: greedy
     request: str | None = None
     user: str | None = None
-    reference: str | None = None
+    reference: str | None = None  # if a shadow answer has told it
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -63,10 +59,7 @@ Observer = Callable[[Reply], object]
 
 @dataclass(frozen=True)
 class Deployment:
-    """A loaded pair and its router, with the rule that applies by default.
-
-    `slots` questions are answered at a time, with at most `max_new_tokens` tokens each.
-    """
+    """A loaded pair and its router, with the rule that applies by default (see `Engine`)."""
 
     pair: Pair
     router: Router
@@ -118,10 +111,7 @@ class Deployment:
             yield Request(str(number), prompt_ids, sampling=sampling, max_new_tokens=limit)
 
     def check(self, problem: Problem, max_new_tokens: int | None = None) -> None:
-        """Raise InputError if the problem has no prompt (see `PromptFormat`), or no room.
-
-        The prompt and the longest answer must not exceed the models' context.
-        """
+        """Raise InputError without a prompt, or without room for it and the longest answer."""
         check_characters("question", problem.characters, self.pair.context)
         length = len(self.pair.prompts.prompt_ids(problem))
         new_tokens = max_new_tokens or self.max_new_tokens
@@ -173,9 +163,7 @@ def served_pair(
 ) -> PairFolder:
     """Pair `llm` with the finetuned SLM in the bundle, or with `slm` if the bundle has none.
 
-    The LLM runs here, or on the vLLM server at `llm_url`, with `patience` as in `Server`. The
-    router's card has the settings of the prompts, and `slm_weights` is as in `PairParams`. Raises
-    InputError.
+    The LLM runs here, or on the vLLM server at `llm_url` (see `Server`). Raises InputError.
     """
     own, prompts = bundle / "slm", stored_prompts(bundle)
     folder = ModelFolder(own if own.is_dir() else slm, prompts, slm_weights)

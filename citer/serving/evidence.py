@@ -26,10 +26,7 @@ CREATE TABLE IF NOT EXISTS starts (number INTEGER PRIMARY KEY AUTOINCREMENT, at 
 
 
 class Evidence:
-    """The entries of each version. Threads and processes may share a file.
-
-    Raises InputError if the file cannot be written, or is no such database.
-    """
+    """The entries of each version. Threads may share it. Raises InputError for an unusable file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

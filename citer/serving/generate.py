@@ -1,7 +1,4 @@
-"""Answer a file of questions, record which model wrote each token, and grade the answers.
-
-An answer is graded if the file has the right one.
-"""
+"""Answer a file of questions, record which model wrote each token, and grade the answers."""
 
 import fcntl
 import json

@@ -156,10 +156,7 @@ class _Journal:
 
 
 def _finish_killed(folder: Path) -> int:
-    """Make tables of the journals, if no other server logs to the folder.
-
-    Returns an open file whose lock tells others that this one does.
-    """
+    """Make tables of journals if no other server logs here. Return the file of our own lock."""
     number = os.open(folder, os.O_RDONLY)
     with suppress(BlockingIOError):
         make_tables(folder, number)
@@ -178,10 +175,7 @@ def make_tables(folder: Path, number: int) -> None:
 
 
 def make_table(journal: Path) -> None:
-    """Replace a journal by a table of that name. It can be called again after a kill.
-
-    Raises InputError if the journal is damaged.
-    """
+    """Replace a journal by a table; can be repeated. Raises InputError if it is damaged."""
     whole_lines(journal)
     try:
         stamp, *entries = map(json.loads, read_text(journal).split("\n")[:-1] or ["{}"])
@@ -223,10 +217,7 @@ def redacted(row: Row, redact: Redact) -> Row | None:
 
 
 def load_hook(name: str | None) -> Redact:
-    """Import `module:function`, also from the current folder; without a name, keep each row.
-
-    Raises InputError.
-    """
+    """Import `module:function`, also from `.`; without one, keep each row. Raises InputError."""
     if name is None:
         return lambda row: row
     module, _, function = name.partition(":")

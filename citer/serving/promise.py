@@ -23,24 +23,18 @@ Limit = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Promise(BaseModel):
-    """What the certificate of a version says, for its server. Registration stores it on the card.
-
-    path: the deployed rule, then stricter ones that validation certified; the last one needs no
-        certificate, since it is exact or the LLM alone
-    graded: limit of P(routed wrong | LLM right), for requests with a right answer; None: they are
-        judged like the others
-    same: limit of P(answer differs from the LLM's), for all others
-    delta: 1 - the confidence
-    sampling: of the answers that it is about, as in `Conditions`
-    """
+    """What a version's certificate says, for its server. Registration stores it on the card."""
 
     model_config = ConfigDict(extra="forbid")
 
+    # The deployed rule, then stricter ones that validation certified; the last one needs no
+    # certificate, since it is exact or the LLM alone.
     path: Annotated[list[str], Field(min_length=2)]
+    # Of P(routed wrong | LLM right), for requests with a right answer; None: judged as the others.
     graded: Limit | None
-    same: Limit
-    delta: Limit
-    sampling: str = "greedy"
+    same: Limit  # of P(answer differs from the LLM's), for all others
+    delta: Limit  # 1 - the confidence
+    sampling: str = "greedy"  # of the answers that it is about, as in `Conditions`
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -83,17 +77,13 @@ def _halves(step: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
 
 
 class Entry(NamedTuple):
-    """A row of the evidence: a shadow answer, or a person's step forward, whose `rule` is empty.
-
-    lost, limit: whether the answer by `rule` was lost, and the promised risk of such an answer
-    at: UTC, for people only; the order of `number` counts
-    """
+    """A row of the evidence: a shadow answer, or a person's step forward, whose `rule` is empty."""
 
     number: int
-    at: str
+    at: str  # UTC, for people only; the order of `number` counts
     rule: str = ""
-    lost: bool = False
-    limit: float = 0.5
+    lost: bool = False  # whether the answer by `rule` was lost
+    limit: float = 0.5  # the promised risk of such an answer
 
 
 class Step(NamedTuple):

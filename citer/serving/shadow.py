@@ -81,8 +81,7 @@ class Keeper:
     def draw(self) -> tuple[Rule, ...]:
         """Return the rules by which the next request is also to be answered; mostly none.
 
-        Chance alone chooses the requests. `LLM` is the LLM alone. An answer by an exact rule is the
-        LLM's own already.
+        Chance alone chooses the requests. An exact rule's answer is the LLM's own already.
         """
         return self._needed if self._random.random() < self.settings.shadow else ()
 

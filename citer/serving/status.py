@@ -42,10 +42,7 @@ def show(path: Path) -> None:
 
 
 def step_forward(path: Path, version: str) -> None:
-    """Put the rule before the one in force into force again.
-
-    Raises InputError unless the evidence allows it.
-    """
+    """Put the looser rule into force again. Raises InputError unless the evidence allows it."""
     known = standings(path)
     if version not in known:
         raise InputError(f"{version}: not in {path}, expected one of: {', '.join(known)}")

@@ -24,10 +24,7 @@ CERTAINTY = "probability"  # of rules that name no scorer
 
 
 def folder_params(slm: Path, llm: Path) -> Params:
-    """Return the shipped settings with a pair of your own, and its chat template if it has one.
-
-    Answers may have 512 tokens, 8 at once. The models compute in bfloat16.
-    """
+    """Return the shipped settings with a pair of your own, and its chat template if it has one."""
     shipped = load_params(SHIPPED)
     own = {"slm": str(slm), "llm": str(llm), "dtype": "bfloat16", "prompt": _prompt(llm)}
     pair = PairParams(**shipped.pair.model_dump() | own)
@@ -44,10 +41,7 @@ def _prompt(folder: Path) -> PromptKind:
 
 @contextmanager
 def untrained(params: Params, rule: Rule | None) -> Iterator[Path]:
-    """Yield a bundle of the pair that `params` names, with this rule, inside the block only.
-
-    Raises InputError without a rule, or if the rule needs a trained head.
-    """
+    """Yield a bundle of the pair for a rule. Raises InputError without one that asks no head."""
     if rule is None:
         raise InputError('--router or --rule: expected one, such as --rule "every 6 audit 1"')
     own = certain(rule)

@@ -51,16 +51,12 @@ StopTexts = Annotated[list[StopText], Field(max_length=16), BeforeValidator(_lis
 
 
 class Routing(Section):
-    """The field `citer`: a rule in place of the router's own, and the task of the question.
+    """The field `citer` of a body."""
 
-    `answer` is the right answer, if the client knows it: a shadowed request is then judged by it.
-    With `written`, a stream says who wrote each token.
-    """
-
-    rule: str | None = None
-    task: str | None = None
-    answer: str | None = None
-    written: bool = False
+    rule: str | None = None  # in place of the router's own
+    task: str | None = None  # of the question
+    answer: str | None = None  # the right one, if known: a shadowed request is then judged by it
+    written: bool = False  # whether a stream says who wrote each token
 
 
 class StreamOptions(BaseModel):
@@ -79,7 +75,7 @@ class Asked(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=10)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, le=2**24)] | None = None
-    seed: int | None = None
+    seed: int | None = None  # without one, equal requests get different samples
     stop: StopTexts | None = None
     user: str | None = None
     safety_identifier: str | None = None
@@ -98,10 +94,7 @@ class Asked(BaseModel):
             raise InputError(f"citer.rule: {error}") from None
 
     def sampler(self, default: SamplingParams | None) -> Sampler:
-        """Return how the answer is sampled. `default` has the settings that are not given.
-
-        Without a seed, equal requests get different samples. Raises InputError.
-        """
+        """Return how to sample; `default` has settings that are not given. Raises InputError."""
         given = self.model_dump(include={"temperature", "top_k", "top_p"}, exclude_none=True)
         settings = (default.model_dump(exclude_none=True) if default else {}) | given
         top_k, top_p = settings.pop("top_k", 0), settings.pop("top_p", 1.0)

@@ -1,7 +1,4 @@
-"""Which router serves: where its versions come from, how one is loaded, and who sees its answers.
-
-The log of traffic observes the answers of a release; its keeper watches its promise.
-"""
+"""Which router serves: where versions come from, how one is loaded, and who sees its answers."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -44,15 +41,12 @@ LOGGED = ("logged", "left_out", "failed", "lost")
 
 
 class Release(NamedTuple):
-    """A version of the router, ready to answer. `observers` see its answers to chats.
-
-    `keeper` keeps its promise, and is None without one.
-    """
+    """A version of the router, ready to answer. `observers` see its answers to chats."""
 
     version: str
     deployment: Deployment
     observers: Sequence[Observer] = ()
-    keeper: Keeper | None = None
+    keeper: Keeper | None = None  # of its promise, if it has one
 
     @property
     def rule(self) -> Rule:

@@ -18,16 +18,13 @@ END = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True)
 class Form:
-    """The replies to one request. `model` is the served name, `version` the router's.
-
-    `prices` are those of the pair with the scorer of the rule.
-    """
+    """The replies to one request. `model` is the served name, `version` the router's."""
 
     chat: bool
     model: str
     version: str
     rule: Rule
-    prices: Prices
+    prices: Prices  # of the pair with the scorer of the rule
     prompt_tokens: int
     created: int = field(default_factory=lambda: int(time.time()))
     unique: str = field(default_factory=lambda: uuid.uuid4().hex)

@@ -71,9 +71,8 @@ def serve(
 ) -> None:
     """Load the newest router with its pair, and answer until SIGTERM or SIGINT.
 
-    `latest` and `fetch` are those of `Releases`. `rule` replaces the router's own. `traffic` logs
-    the answers. Each step of the rule in force calls `told`. The environment variable
-    CITER_API_KEYS has the accepted keys, separated by commas. Raises InputError.
+    `latest`, `fetch` and `rule` are those of `Releases`, `traffic` and `told` those of `Observers`.
+    Raises InputError.
     """
     host, port = listener.getsockname()[:2]
     keys, registry = accepted_keys(host), CollectorRegistry()

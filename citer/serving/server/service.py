@@ -33,44 +33,31 @@ LOG = logging.getLogger(__name__)
 
 
 class Settings(NamedTuple):
-    """Settings of the server.
+    """Settings of the server."""
 
-    name: of the model, as clients call it
-    queue: how many requests may wait for a slot
-    poll: seconds between two looks at the source of the router
-    sampling: of requests that do not say how; None is greedy
-    questions: which the page at `/` offers, if no keys are set
-    """
-
-    name: str
-    queue: int
-    poll: float
-    sampling: SamplingParams | None = None
-    questions: Sequence[str] = ()
+    name: str  # of the model, as clients call it
+    queue: int  # how many requests may wait for a slot
+    poll: float  # seconds between two looks at the source of the router
+    sampling: SamplingParams | None = None  # of requests that do not say how; None is greedy
+    questions: Sequence[str] = ()  # which the page at `/` offers, if no keys are set
 
 
 @dataclass(eq=False, kw_only=True)
 class Call(Ticket):
-    """A request that can be answered, and the form of its reply.
-
-    `problem` is None if no chat. `promised` says whether it is one as the promise was made for.
-    """
+    """A request that can be answered, and the form of its reply."""
 
     form: Form
-    problem: Problem | None
+    problem: Problem | None  # if it is a chat
     user: str | None
     release: Release
-    promised: bool
+    promised: bool  # whether it is one as the promise was made for
 
     def text(self, answer: Answer) -> str:
         return self.engine.pair.text(answer.token_ids, self.request.stop)
 
 
 def make_call(asked: Asked, release: Release, name: str, default: SamplingParams | None) -> Call:
-    """Check a request to the model `name`. `default` says how answers are sampled.
-
-    Raises InputError, ApiError for another model.
-    """
+    """Check a request to the model `name`. Raises InputError, ApiError for another model."""
     if asked.model != name:
         found = f"model: {asked.model!r}; expected {name!r}"
         raise ApiError(404, found, code="model_not_found")
@@ -114,10 +101,7 @@ def _prompt(asked: Asked, deployment: Deployment) -> tuple[tuple[int, ...], Prob
 
 
 class Service:
-    """Answers calls with the newest release. Enter it in the event loop.
-
-    A call keeps the release with which it was made.
-    """
+    """Answers calls, each by the newest release when it came. Enter it in the event loop."""
 
     def __init__(
         self, settings: Settings, releases: Releases, release: Release, metrics: Metrics

@@ -13,13 +13,10 @@ WAITING = 64
 
 
 class Shadowed(NamedTuple):
-    """A request to answer by each rule. `done` is called once, with None if it was dropped.
+    """A request to answer by each rule. `done` is called once, with None if it was dropped."""
 
-    The tickets are patient. `wanted` says whether their answers are still of use.
-    """
-
-    tickets: Mapping[Rule, Ticket]
-    wanted: Callable[[], bool]
+    tickets: Mapping[Rule, Ticket]  # patient ones
+    wanted: Callable[[], bool]  # whether their answers are still of use
     done: Callable[[Mapping[Rule, Answer] | None], object]
 
 

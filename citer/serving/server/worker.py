@@ -22,21 +22,17 @@ class Broken(NamedTuple):
     reason: str
 
 
-Message = tuple[Written, ...] | Answer | Broken
+Message = tuple[Written, ...] | Answer | Broken  # an answer or `Broken` is a ticket's last one
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A request on its way through an engine.
-
-    `messages` gets the settled tokens if the ticket `streams`, then the answer; or at any time, as
-    the last one, `Broken`.
-    """
+    """A request on its way through an engine."""
 
     engine: Engine
     request: Request
     policy: Policy
-    streams: bool = False
+    streams: bool = False  # whether `messages` gets the settled tokens, too
     messages: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
 
 
