@@ -15,17 +15,11 @@ CERTAIN = 40.0  # log-odds: the probability rounds to 1 in float32
 
 
 class Judged(NamedTuple):
-    """N drafts, as the LLM judges them.
+    """N drafts, as the LLM judges them."""
 
-    draft_N: a negative one is none, and never stands
-    choice_N: the LLM's own token
-    odds_N: p(draft) / p(choice); a draft that ties with the choice is below 1, so that β = 1
-        rejects it
-    """
-
-    draft_N: Tensor
-    choice_N: Tensor
-    odds_N: Tensor
+    draft_N: Tensor  # a negative one is none, and never stands
+    choice_N: Tensor  # the LLM's own token
+    odds_N: Tensor  # p(draft) / p(choice); below 1 if both tie, so that β = 1 rejects the draft
 
 
 def judge(logits_NV: Tensor, draft_N: Tensor) -> Judged:

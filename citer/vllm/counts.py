@@ -18,22 +18,15 @@ KEPT = 1024  # logged requests whose visits nobody has taken
 
 
 class Step(NamedTuple):
-    """The N drafts that one forward of the LLM has judged.
+    """The N drafts that one forward of the LLM has judged (see `citer.vllm.accept.Judged`)."""
 
-    row_N: the request's row in the batch
-    position_N: of the draft in the answer, the prompt's last token being at -1
-    draft_N, choice_N, odds_N: see `citer.vllm.accept.Judged`
-    kept_N: whether it stands
-    audited_N: whether it was compared with the LLM's choice, as all up to the first that falls
-    """
-
-    row_N: Tensor
-    position_N: Tensor
+    row_N: Tensor  # the request's row in the batch
+    position_N: Tensor  # of the draft in the answer, the prompt's last token being at -1
     draft_N: Tensor
     choice_N: Tensor
     odds_N: Tensor
-    kept_N: Tensor
-    audited_N: Tensor
+    kept_N: Tensor  # whether it stands
+    audited_N: Tensor  # whether it was compared with the choice, as all up to the first that falls
 
 
 class Row(NamedTuple):

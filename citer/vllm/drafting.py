@@ -52,16 +52,12 @@ class Flag:
 
 
 class Round:
-    """N requests of a batch for which the SLM drafts, at most `most` tokens each.
-
-    own: the limits of their rules
-    drafted_N: drafts so far
-    """
+    """N requests of a batch for which the SLM drafts, at most `most` tokens each."""
 
     def __init__(self, own: Limits, most: int, eos_E: Tensor, done: Flag) -> None:
         self.own, self._most, self._eos_E, self._done = own, most, eos_E, done
         self.steps = 0
-        self.drafted_N = torch.zeros_like(own.pending_S)
+        self.drafted_N = torch.zeros_like(own.pending_S)  # so far
         self._product_N = torch.ones_like(own.risk_S)
         self._active_N = own.pending_S > 0
         done.begin()

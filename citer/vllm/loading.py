@@ -43,20 +43,13 @@ AUDIT = re.compile(r"^\s*audit\b")  # a rule without a visit: all drafts that vL
 
 
 class Settings(ShadowParams):
-    """What the plugin does for requests that name no rule.
+    """What the plugin does for requests that name no rule."""
 
-    router: a folder, `models:/NAME@ALIAS` or `models:/NAME/VERSION`
-    rule: default: the router's registered rule
-    log: a folder for the answers of chat requests, as `prepare.traffic` reads them
-    redact: `MODULE:FUNCTION` that changes or leaves out their rows
-    evidence: a database (`citer.serving.evidence`); the default is the rule in force
-    """
-
-    router: LocalPath | None = None
-    rule: str | None = None
-    log: LocalPath | None = None
-    redact: str | None = None
-    evidence: LocalPath | None = None
+    router: LocalPath | None = None  # a folder, `models:/NAME@ALIAS` or `models:/NAME/VERSION`
+    rule: str | None = None  # default: the router's registered rule; with evidence, that in force
+    log: LocalPath | None = None  # a folder for answers to chats, as `prepare.traffic` reads them
+    redact: str | None = None  # `MODULE:FUNCTION` that changes or leaves out their rows
+    evidence: LocalPath | None = None  # a database (`citer.serving.evidence`)
 
     @model_validator(mode="after")
     def fits(self) -> Self:
@@ -77,24 +70,15 @@ class Settings(ShadowParams):
 
 @dataclass(frozen=True)
 class Served:
-    """What requests may ask of a server.
+    """What requests may ask of a server."""
 
-    default: the rule of those that name none
-    heads: the router's
-    drafts: the most before a visit
-    scored: whether a small model drafts, so that a rule can ask for scores
-    """
-
-    default: str
-    heads: Collection[str]
-    drafts: int
-    scored: bool
+    default: str  # the rule of those that name none
+    heads: Collection[str]  # the router's
+    drafts: int  # the most before a visit
+    scored: bool  # whether a small model drafts, so that a rule can ask for scores
 
     def asked(self, content: Any) -> Rule:
-        """Return the rule of a request whose field `citer` has this content, or None.
-
-        Raises InputError for another content, and as `parsed`.
-        """
+        """Return the rule for the content, or None, of a field `citer`. Raises InputError."""
         if content is None:
             return self.parsed(self.default)
         if not isinstance(content, dict) or [*content] != ["rule"]:
@@ -111,9 +95,8 @@ class Served:
 
     @lru_cache(maxsize=1024)  # noqa: B019  a process has one server
     def parsed(self, text: str) -> Rule:
-        """Parse a rule. `audit β` judges all drafts that vLLM asks for.
+        """Parse a rule, `certain` without a router. `audit β` judges all drafts that vLLM asks for.
 
-        Without a router, a rule that names no scorer scores by the SLM's largest probability.
         Raises InputError for a rule that is not valid, that needs a scorer which is not there,
         another drafter, or more drafts.
         """
@@ -135,20 +118,15 @@ class Served:
 
 
 class Engine(NamedTuple):
-    """What vLLM serves.
-
-    changes: settings by which it is not the model in the folder `llm`
-    method, slm: how vLLM drafts, and the folder of its `draft_model`
-    drafts: num_speculative_tokens
-    """
+    """What vLLM serves."""
 
     llm: str
     tokenizer: str
     dtype: str
-    changes: tuple[str, ...]
-    method: str
-    slm: str | None
-    drafts: int
+    changes: tuple[str, ...]  # settings by which it is not the model in the folder `llm`
+    method: str  # how vLLM drafts
+    slm: str | None  # the folder of its `draft_model`
+    drafts: int  # num_speculative_tokens
 
 
 def engine_of(config: Any) -> Engine:
@@ -231,10 +209,9 @@ def _check_engine(engine: Engine) -> None:
 
 
 def prepare(config: Any) -> tuple[Served, Settings, str]:
-    """Check the settings of a VllmConfig, and its models.
+    """Check the settings of a VllmConfig, and its models. Raises InputError.
 
     Returns what requests may ask for, the settings with absolute paths, and the router's name.
-    Raises InputError.
     """
     settings, engine = read_settings(config.additional_config), engine_of(config)
     version, router = pinned(settings.router) if settings.router else ("", None)

@@ -47,10 +47,7 @@ def texts(messages: Sequence[Any]) -> list[dict[str, str]] | None:
 
 
 def open_log(settings: Settings, llm: Path, version: str) -> "ChatLog | None":
-    """Open the log and the evidence that the settings ask for. Raises InputError.
-
-    The log's rows have the router's folder. The settings are those of `loading.prepare`.
-    """
+    """Open the log and the evidence that `loading.prepare`'s settings name. Raises InputError."""
     if not settings.router or not (settings.log or settings.evidence):
         return None
     tasks, observer = stored_prompts(Path(settings.router)).tasks, None

@@ -139,10 +139,7 @@ def _speculation(speculation: Any) -> dict[str, Any]:
 
 
 def _serve_rules(served: "Served", log: "ChatLog | None") -> None:
-    """Let requests of the API name a rule. Chats that are logged or shadowed keep their messages.
-
-    With evidence, those that name none get the rule in force.
-    """
+    """Let requests of the API name a rule. Logged or shadowed chats keep their messages."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest

@@ -18,10 +18,7 @@ QUIET = {
 
 
 def fetched(uri: str) -> tuple[str, Path]:
-    """Return `NAME/VERSION` of a router, and its folder. Download it, with its SLM, if it is new.
-
-    `uri` is `models:/NAME@ALIAS` or `models:/NAME/VERSION`. Raises InputError.
-    """
+    """Return a router's NAME/VERSION and folder, downloaded with its SLM. Raises InputError."""
     address = ADDRESS.fullmatch(uri)
     if not address:
         raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")

@@ -25,16 +25,11 @@ Slots = NDArray[np.integer[Any]]
 
 
 class Rows(NamedTuple):
-    """The N rows of the LLM's logits. Row n judges the draft that row n + 1 of its request reads.
+    """The N rows of the LLM's logits. Row n judges the draft that its request's row n + 1 reads."""
 
-    slot_N: the request's slot
-    local_N: place among the rows of the request, from 0
-    input_N: the token that the row reads
-    """
-
-    slot_N: Tensor
-    local_N: Tensor
-    input_N: Tensor
+    slot_N: Tensor  # the request's slot
+    local_N: Tensor  # place among the rows of the request, from 0
+    input_N: Tensor  # the token that the row reads
 
     @property
     def draft_N(self) -> Tensor:
@@ -75,17 +70,14 @@ class Drafter:
 
 
 class Routing:
-    """The rules of vLLM's requests, with at most `most` drafts each.
-
-    `drafter` is None if vLLM does not draft with an SLM.
-    """
+    """The rules of vLLM's requests, with at most `most` drafts each."""
 
     def __init__(
         self, slots: int, most: int, device: torch.device, drafter: Drafter | None, *, logged: bool
     ) -> None:
         self.rules = Rules(slots, device)
         self.counts = Counts(device, visits=logged)
-        self.drafter = drafter
+        self.drafter = drafter  # None if vLLM does not draft with an SLM
         self._most = most
         self._drafted_S = torch.zeros(slots, dtype=torch.long, device=device)
         self._judged: list[tuple[Judged, Tensor]] = []
@@ -121,10 +113,7 @@ class Routing:
         return rows.local_N > drafted_S[rows.slot_N]
 
     def audit(self, logits_NV: Tensor, rows: Rows, slots: Slots, temperature_N: Tensor) -> None:
-        """Judge the drafts, and change the logits so that vLLM's own sampler accepts as rules say.
-
-        They are changed, in place, only if an audit is below 1 (`Rules.relaxed`).
-        """
+        """Judge the drafts; change the logits in place so that vLLM's sampler accepts by rules."""
         input_N = rows.input_N.masked_fill(self.withdrawn(rows), -1)
         judged = judge(logits_NV, rows._replace(input_N=input_N).draft_N)
         greedy_N = temperature_N == 0

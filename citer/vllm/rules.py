@@ -22,20 +22,13 @@ def most_pending(rule: Rule) -> int:
 
 
 class Limits(NamedTuple):
-    """What the rules of S slots, or of N rows, say in numbers.
+    """What the rules of S slots, or of N rows, say in numbers."""
 
-    score_S: a draft with a lower score is none
-    risk_S: drafting ends when the product of the drafts' scores is below it
-    pending_S: drafting ends after so many drafts
-    scorer_S: place of the rule's scorer
-    beta_S: see `citer.vllm.accept`
-    """
-
-    score_S: Tensor
-    risk_S: Tensor
-    pending_S: Tensor
-    scorer_S: Tensor
-    beta_S: Tensor
+    score_S: Tensor  # a draft with a lower score is none
+    risk_S: Tensor  # drafting ends when the product of the drafts' scores is below it
+    pending_S: Tensor  # drafting ends after so many drafts
+    scorer_S: Tensor  # place of the rule's scorer
+    beta_S: Tensor  # see `citer.vllm.accept`
 
     def rows(self, slot_N: Tensor) -> "Limits":
         return Limits(*(each_S[slot_N] for each_S in self))

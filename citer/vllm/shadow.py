@@ -38,10 +38,7 @@ def open_shadows(settings: Settings, version: str) -> "Shadows":
 
 
 async def whole(outputs: AsyncIterator[Any]) -> str | None:
-    """Return the text of a request with one choice, None if its length was cut.
-
-    Raises ValueError if vLLM gave it up.
-    """
+    """Return a request's only text, None if it was cut. Raises ValueError if vLLM gave it up."""
     text, reason = "", None
     async for output in outputs:
         [choice] = output.outputs
