@@ -23,11 +23,9 @@ FRACTION = 0.2
 
 
 def run(requested: Sequence[str], pairs: Sequence[str], threads: int | None, out: Path) -> None:
-    """Measure the requested rows on the requested pairs, print them, and write them to `out`.
+    """Measure rows on pairs, by default each on its own; print them, and write them to `out`.
 
-    Without `requested` all rows are measured; without `pairs`, each row on its own pairs. Findings
-    of other rows stay in `out`. Raises InputError for an unknown row or pair, and if no requested
-    row is measured on a requested pair.
+    Raises InputError for an unknown row or pair, or if no row is measured on a requested pair.
     """
     rows = [ROWS[name] for name in chosen("row", requested, [*ROWS])]
     names = chosen("pair", pairs, pair_names())
@@ -98,10 +96,7 @@ def _alone_methods(subject: Subject, requests: Sequence[Request]) -> dict[str, M
 
 
 def against_bytes(subject: Subject) -> Finding:
-    """Routed / LLM alone, both on the engine with CUDA graphs, against their bytes.
-
-    The details also compare each of the two with itself without graphs.
-    """
+    """Routed / LLM alone by the engine with CUDA graphs, against their bytes; each without, too."""
     requests = subject.requests(1)
     policies = {"routed": subject.policy(FRACTION), "LLM": LLM_ALONE}
     launched = {f"{name} launched": policy for name, policy in policies.items()}

@@ -62,10 +62,7 @@ class Engine:
         self.worker: Any = executor.driver_worker.worker
 
     def run(self, rule: str | None, slots: int) -> dict[str, Any]:
-        """Answer all prompts, `slots` at a time.
-
-        Returns the answers, what was counted, the seconds of clock and processor, and memory.
-        """
+        """Answer all prompts, `slots` at a time. Return the answers and what was measured."""
         from vllm import SamplingParams
 
         setup = self.setup

@@ -27,15 +27,12 @@ FRESH = 1000  # is added to the seed of a run, for its fresh questions
 
 
 class Study(Section):
-    """The seeds of the runs, and the number of fresh questions of each task.
-
-    `params` changes settings of params.yaml, by keys such as `serve.batch`.
-    """
+    """The question of a study, and what answers it."""
 
     question: str
-    seeds: Annotated[tuple[int, ...], Listed]
-    questions: Count
-    params: Mapping[str, Any] = {}
+    seeds: Annotated[tuple[int, ...], Listed]  # of the runs
+    questions: Count  # fresh ones of each task
+    params: Mapping[str, Any] = {}  # for params.yaml, by keys such as `serve.batch`
 
 
 def regrets(study: Study, work: Path) -> dict[str, list[dict[str, Any]]]:

@@ -54,16 +54,13 @@ def main() -> None:
 
 @contextmanager
 def _ending_with_others() -> Iterator[None]:
-    """End this process if Prefect's temporary server dies, without which the run would hang.
-
-    Also end it if its keeper is killed, whose pid is the argument.
-    """
+    """End this process if its keeper dies, or Prefect's server, without which it would hang."""
     done = threading.Event()
     server = SubprocessASGIServer()  # a singleton: the object that Prefect itself starts
 
     def watch() -> None:
         while not done.wait(1):
-            if sys.argv[1:] and os.getppid() != int(sys.argv[1]):
+            if sys.argv[1:] and os.getppid() != int(sys.argv[1]):  # the keeper's pid
                 end_all()
             if (process := server.server_process) and process.poll() is not None:
                 warn("citer: Prefect's server died; repeat `citer run`")

@@ -1,7 +1,4 @@
-"""Check arguments of commands, and that the project can be written.
-
-Prefect and MLflow, which take seconds to import, are not needed.
-"""
+"""Check arguments and the project's files without Prefect and MLflow, slow to import."""
 
 import re
 from pathlib import Path

@@ -142,10 +142,7 @@ def run_stages(plan: Mapping[str, bool], timeout: timedelta) -> Iterator[str]:
 
 @task(**STEP)
 def run_stage(name: str, timeout: timedelta, fresh: bool = False) -> Any:
-    """Bring one stage up to date, unless `fresh` says that DVC has found it unchanged.
-
-    The state is `Cached` if the stage was unchanged or DVC restored its outputs.
-    """
+    """Bring one stage up to date, unless `fresh` says that DVC has found it unchanged."""
     start = time.monotonic()
     if fresh or not reproduce(name, timeout, get_run_logger().info):
         return Completed(name="Cached", message="unchanged, or restored from DVC's cache")
@@ -184,10 +181,7 @@ def reach_store() -> None:
 
 @task(task_run_name="register", **STEP)
 def register(stages: Sequence[str]) -> str:
-    """Register the routers, and let the gate decide whether the last one becomes the champion.
-
-    Returns a sentence that says what was registered, and where.
-    """
+    """Register the routers, let the gate judge the last one, and return a sentence about it."""
     done = register_run(stages)
     version = done.version
     if done.kept_back:

@@ -181,10 +181,7 @@ def _become(command: Sequence[str], temporary: str) -> None:
 
 @contextmanager
 def tempdir() -> Iterator[Path]:
-    """Yield an empty folder for temporary files, and remove it at the end.
-
-    Folders of runs that were killed are removed first.
-    """
+    """Yield an empty temporary folder; remove it at the end, and those of killed runs first."""
     for old in Path(tempfile.gettempdir()).iterdir():
         named = NAME.fullmatch(old.name)
         if named and (int(named[1]) == os.getpid() or not psutil.pid_exists(int(named[1]))):

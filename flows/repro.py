@@ -64,10 +64,7 @@ def _with_earlier(name: str, after: Mapping[str, set[str]]) -> Iterator[str]:
 
 @contextmanager
 def one_run(log: Log) -> Iterator[None]:
-    """Exclude other runs in this folder. DVC's own lock is not held while a stage's command runs.
-
-    DVC's files are repaired first.
-    """
+    """Exclude other runs, as DVC's own lock does not while a stage runs; repair DVC's files."""
     _shorten_paths_of_sockets()
     with locked(LOCK, "another run in this folder", log):
         repair(log)

@@ -60,9 +60,8 @@ def generate(
 ) -> None:
     """Answer questions with a router. Grade the answers if the file has the right ones.
 
-    Needs params.yaml in the current folder, or --slm and --llm. Answers are greedy, or sampled as
-    evaluate.sampling and seed say there: an answer depends on the seed and on its own question
-    only.
+    Answers are greedy, or sampled as evaluate.sampling and seed in params.yaml say: an answer
+    depends on the seed and on its own question only.
     """
     params, parsed = settings(slm, llm), parse_rule(rule)
     with routed_by(router, params, parsed) as (bundle, own):
@@ -86,10 +85,7 @@ def settings(slm: Path | None, llm: Path | None) -> Params:
 def routed_by(
     router: str | None, params: Params, rule: Rule | None
 ) -> Iterator[tuple[Path, Rule | None]]:
-    """Yield the folder of a router, and the rule in place of its own, if any.
-
-    Without a router, the folder is that of an untrained one, whose rule is `rule`.
-    """
+    """Yield a router's folder, or an untrained one's, and the rule in place of its own, if any."""
     if router:
         check_router(router)
         with fetched(router) as bundle:

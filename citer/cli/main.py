@@ -1,8 +1,4 @@
-"""The command `citer`: its list of commands and its exit statuses.
-
-Bad input ends a command with one line on stderr and exit status 2; `params.yaml` gets a line for
-each of its errors.
-"""
+"""The command `citer`: its list of commands and its exit statuses."""
 
 import ctypes
 import errno
@@ -62,17 +58,12 @@ def _options(
     pass
 
 
-def _make_app() -> typer.Typer:
-    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=HELP)
-    for panel, commands in COMMANDS.items():
-        for command in commands:
-            app.command(command.__name__, rich_help_panel=panel)(command)
-    app.callback()(_options)
-    app.add_typer(pipeline.data, name="data", rich_help_panel="Retraining and registry")
-    return app
-
-
-app = _make_app()
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=HELP)
+for panel, commands in COMMANDS.items():
+    for each in commands:
+        app.command(each.__name__, rich_help_panel=panel)(each)
+app.callback()(_options)
+app.add_typer(pipeline.data, name="data", rich_help_panel="Retraining and registry")
 
 
 def call(arguments: Sequence[str] | None = None) -> int:
@@ -84,9 +75,7 @@ def call(arguments: Sequence[str] | None = None) -> int:
 def attempt(arguments: Sequence[str] | None = None) -> tuple[int, str]:
     """Run one command, by default with this process's arguments.
 
-    Returns its exit status, and what to tell the user. Status 2: the user must correct something.
-    Status 1: the machine refused, for example because memory or the disk is full, or a server does
-    not answer; the flow retries this.
+    Returns its exit status (see `HELP`; the flow retries 1), and what to tell the user.
     """
     try:
         app(arguments, prog_name="citer")

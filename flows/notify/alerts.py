@@ -48,16 +48,12 @@ def install(target: str | None) -> None:
 
 
 def _block(target: str) -> UUID:
-    """Return the id of the block that notifies `target`.
-
-    A webhook's address is stored as a secret, which Prefect's page does not show. Raises InputError
-    if a named block does not exist or cannot notify.
-    """
+    """Return the id of the block that notifies `target`. Raises InputError if none can."""
     if not BLOCK.fullmatch(target):
         webhook = CustomWebhookNotificationBlock(
             name=WEBHOOK,
             url="{{ address }}",
-            secrets=SecretDict({"address": target}),
+            secrets=SecretDict({"address": target}),  # which Prefect's page does not show
             json_data=MESSAGE,
             headers=None,
             cookies=None,

@@ -14,10 +14,7 @@ SHOWN = ("shadowed", "lost", "e_detector", "e_value", "why")  # of a step
 
 
 def promise_changed(version: str, standing: Standing, step: Step) -> None:
-    """Emit the event of a step, if PREFECT_API_URL names a server.
-
-    `version` is the one that serves, such as `citer-router/1`.
-    """
+    """Emit the event of a step of `version`, such as `citer-router/1`, if there is a server."""
     if not has_server():
         return
     place, last = standing.promise.rules.index(step.rule), len(standing.promise.path) - 1
