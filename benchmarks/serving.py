@@ -141,7 +141,7 @@ def measure(
     rounds = list(clients.rounds)
     sizes = growth(clients, questions, pid)
     return _result(timed, rounds, sizes) | {
-        "equal answers": sum(own[each] == clients.texts[each] for each in own) / len(own),
+        "equal answers": sum(own[each] == clients.texts[each] for each in own) / len(own)
     }
 
 

@@ -66,8 +66,7 @@ def pretrain() -> None:
 
 def bench(
     rows: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ROW", help=f"{ROWS}. Default: all rows."),
+        list[str] | None, typer.Argument(metavar="ROW", help=f"{ROWS}. Default: all rows.")
     ] = None,
     pair: Annotated[
         list[str] | None,

@@ -93,11 +93,7 @@ class Sequence:
     """
 
     def __init__(
-        self,
-        handle: Handle,
-        request: Request,
-        policies: Mapping[Policy, int],
-        limits: Limits,
+        self, handle: Handle, request: Request, policies: Mapping[Policy, int], limits: Limits
     ) -> None:
         """`policies` have one drafter, and the index of each one's scorer in `Draft.scores`."""
         self._drafter = next(iter(policies)).rule.draft

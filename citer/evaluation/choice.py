@@ -267,11 +267,7 @@ def _tried(row: Row) -> Tried:
 
 
 def choose_rules(
-    found: Findings,
-    measure: Measure,
-    schedules: Sequence[Batch],
-    epsilon: float,
-    delta: float,
+    found: Findings, measure: Measure, schedules: Sequence[Batch], epsilon: float, delta: float
 ) -> tuple[Chosen, list[Step]]:
     """Choose a rule for each method by its findings and the LLM's.
 

@@ -12,12 +12,7 @@ T = TypeVar("T")
 Row = dict[str, Any]
 MODELS = ("slm", "llm")  # each alone: both ends of every frontier
 
-LABELS = {
-    "bild": "BiLD",
-    "citer_s": "CITER-S",
-    "co_llm": "Co-LLM",
-    "query": "query-level",
-}
+LABELS = {"bild": "BiLD", "citer_s": "CITER-S", "co_llm": "Co-LLM", "query": "query-level"}
 
 # Colours and markers of iterations. The colours are from Okabe and Ito's palette, which
 # colour-blind readers can tell apart. Rivals have other colours.

@@ -108,10 +108,7 @@ def llm_half(verifier: Verifier, texts: Sequence[Text]) -> Columns:
 
 @torch.inference_mode()
 def score(
-    half: Half,
-    examples: Mapping[str, Encoded],
-    batch_tokens: int,
-    advance: Advance,
+    half: Half, examples: Mapping[str, Encoded], batch_tokens: int, advance: Advance
 ) -> pa.Table:
     """Score every reference token. Rows are in the order of `examples`.
 

@@ -84,11 +84,7 @@ class Batch(NamedTuple):
 
 
 def lay_out(
-    slots: list[int],
-    starts: list[int],
-    counts: list[int],
-    wanted: list[int],
-    device: torch.device,
+    slots: list[int], starts: list[int], counts: list[int], wanted: list[int], device: torch.device
 ) -> Batch:
     """Lay out `counts[n]` new tokens after the `starts[n]` of `slots[n]`; `wanted[n]` are read."""
     span = max(start + count for start, count in zip(starts, counts, strict=True))

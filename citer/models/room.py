@@ -48,10 +48,7 @@ def check_examples(
 
 
 def check_longest(
-    problems: Sequence[Problem],
-    examples: Sequence[Encoded],
-    max_length: int,
-    new_tokens: int = 0,
+    problems: Sequence[Problem], examples: Sequence[Encoded], max_length: int, new_tokens: int = 0
 ) -> None:
     """Raise InputError with the longest training row if it has more than `max_length` tokens.
 

@@ -33,11 +33,7 @@ class Graded(NamedTuple):
 
 
 def generate(
-    params: Params,
-    bundle: Path,
-    source: Path,
-    output: Path,
-    rule: Rule | None = None,
+    params: Params, bundle: Path, source: Path, output: Path, rule: Rule | None = None
 ) -> None:
     """Answer every question of `source`, and write one JSON line per answer to `output`.
 
@@ -58,12 +54,7 @@ def generate(
     folders = served_pair(bundle, paths.SLM, *llm, slm_weights=params.pair.slm_weights)
     check_room(named, folders, limits.max_new_tokens, "answer.max_new_tokens")
     deployment = deploy(
-        bundle,
-        folders,
-        params.pair,
-        rule,
-        slots=limits.slots,
-        max_new_tokens=limits.max_new_tokens,
+        bundle, folders, params.pair, rule, slots=limits.slots, max_new_tokens=limits.max_new_tokens
     )
     settings = f"{rule} {limits.max_new_tokens}{sampler}", code_digest("evaluate")
     answered = _partial(output, digest(source, *sorted(bundle.glob("router.*")), *settings))

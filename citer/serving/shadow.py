@@ -62,10 +62,7 @@ class Keeper:
     @property
     def recorded(self) -> dict[str, object]:
         """What `Standing` needs, for those who read the evidence alone."""
-        return {
-            "promise": self.promise.model_dump(),
-            "false_alarms": self.settings.false_alarms,
-        }
+        return {"promise": self.promise.model_dump(), "false_alarms": self.settings.false_alarms}
 
     @property
     def rule(self) -> Rule:

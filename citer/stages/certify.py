@@ -109,11 +109,7 @@ def _all(
 
 
 def _told(
-    named: str,
-    measure: Measure,
-    params: Params,
-    routed: Sequence[Answer],
-    alone: Sequence[Answer],
+    named: str, measure: Measure, params: Params, routed: Sequence[Answer], alone: Sequence[Answer]
 ) -> bool:
     """Say what the promise is worth for this one rule, and return whether it is kept."""
     epsilon, delta = params.evaluate.epsilon, params.evaluate.delta

@@ -112,12 +112,7 @@ def _read(params: Params, iteration: int) -> Inputs:
 
 
 def _labeller(
-    executor: Executor,
-    inputs: Inputs,
-    pair: Pair,
-    params: Params,
-    iteration: int,
-    partial: Path,
+    executor: Executor, inputs: Inputs, pair: Pair, params: Params, iteration: int, partial: Path
 ) -> tuple[Labeller, Calibration | None]:
     """Return the labeller, and if it needs `suffix` the calibration of its margin."""
     limits = params.decode

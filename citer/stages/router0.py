@@ -46,10 +46,7 @@ def run(params: Params) -> None:
     for name, (target_N, loss) in targets(problems, tokens).items():
         given = features, target_N, problem_N, *settings
         trained[name] = train_head(*given, NARROW, loss)
-        heads |= {
-            name: trained[name].head,
-            f"{name}_logistic": train_logistic(*given, loss),
-        }
+        heads |= {name: trained[name].head, f"{name}_logistic": train_logistic(*given, loss)}
     made_for = identity | {"prompts": params.prompts.model_dump(mode="json")}
     first = Router({"stand": Head(None), "agree": Head(None)})
     write_bundle(paths.router(0), first, made_for | {"iteration": 0})

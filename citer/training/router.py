@@ -134,9 +134,7 @@ def train_logistic(
 
 
 def logistic(
-    feature_NF: np.ndarray,
-    target_N: np.ndarray,
-    loss: Loss = binary_cross_entropy_with_logits,
+    feature_NF: np.ndarray, target_N: np.ndarray, loss: Loss = binary_cross_entropy_with_logits
 ) -> RouterMLP:
     """Fit a linear logit, and return it as an MLP without hidden layers.
 
@@ -169,11 +167,7 @@ def logistic(
 
 
 def _fitted(
-    examples: Examples,
-    held_N: np.ndarray,
-    params: TrainParams,
-    seed: int,
-    hidden_size: int | None,
+    examples: Examples, held_N: np.ndarray, params: TrainParams, seed: int, hidden_size: int | None
 ) -> tuple[RouterMLP, Curve]:
     """Train a new MLP. Return it with its losses after each epoch."""
     if (~held_N).sum() < 2:  # batch norm needs two rows

@@ -109,8 +109,7 @@ class Service:
         self.settings, self.release, self.metrics = settings, release, metrics
         self._releases = releases
         metrics.watch_queue(
-            lambda: max(0, self.unanswered - self._slots),
-            lambda: min(self.unanswered, self._slots),
+            lambda: max(0, self.unanswered - self._slots), lambda: min(self.unanswered, self._slots)
         )
 
     async def __aenter__(self) -> "Service":
