@@ -87,23 +87,18 @@ class Entry(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A change of the rule in force, by the entry of this number, and the evidence until then.
-
-    back: whether it is a step back; else a step forward
-    e_value: at a step back, against the promise of the rule before; at a step forward, for that of
-        the rule that is now in force
-    """
+    """A change of the rule in force, by the entry of this number, and the evidence until then."""
 
     number: int
     at: str
     before: Rule
     rule: Rule
     why: str
-    back: bool
+    back: bool  # else forward
     shadowed: int
     lost: int
     e_detector: float
-    e_value: float
+    e_value: float  # back: against the promise of the rule before; forward: for that of `rule`
 
 
 @dataclass

@@ -55,14 +55,12 @@ class Keeper:
         self._random = Random(f"{self.seed} {self.evidence.start()}")
         self._last, self._said = self.clock(), False  # whether it was said that it lapsed
         self._reported = 0
-        self.evidence.declare(self.version, json.dumps(self.recorded))
+        # For those who read the evidence alone.
+        alarms = {"false_alarms": self.settings.false_alarms}
+        recorded = {"promise": self.promise.model_dump(), **alarms}
+        self.evidence.declare(self.version, json.dumps(recorded))
         self.standing = Standing(self.promise, self.settings.false_alarms)
         self.refresh()
-
-    @property
-    def recorded(self) -> dict[str, object]:
-        """What `Standing` needs, for those who read the evidence alone."""
-        return {"promise": self.promise.model_dump(), "false_alarms": self.settings.false_alarms}
 
     @property
     def rule(self) -> Rule:
