@@ -4,12 +4,14 @@
 
 Writes `benchmarks/results/serving.{json,md}`. The server is a process of its own. The batch call
 (`Deployment.replies`) and the clients run in this process. They take turns, and a ratio is the
-median of the rounds' ratios. Each client asks its next question when its last
-one is answered. At the end, many more requests show whether the server's memory grows.
+median of the rounds' ratios. Each client asks its next question when its last one is answered.
+A second server also answers some requests by the LLM alone (`serve.shadow`). At the end, many more
+requests show whether the first one's memory grows.
 """
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -30,21 +33,23 @@ from citer.config.params import load_params
 from citer.data.problems import Problem, read_problems
 from citer.errors import InputError
 from citer.progress import progress
-from citer.rule import Rule
+from citer.rule import LLM, Rule
 from citer.serving.deployment import Deployment, deploy, served_pair
 from citer.stages import paths
-from citer.storage.tables import read_json
+from citer.storage.tables import read_json, write_json
 
 ROUTER = paths.router(2)
 PORT = 8960
 CLIENTS = 32
 QUESTIONS = 256
 REQUESTS = 5000  # for the memory
+SHADOW = 0.01  # share of requests that the second server shadows
 WORDS = {
     "throughput": f"answers per second: {CLIENTS} clients / a batch call of {CLIENTS} at a time",
     "to the largest batch": "the same / a batch call of all slots at a time",
     "streamed": f"{CLIENTS} clients with streams / a batch call of {CLIENTS} at a time",
     "p99 / p50": "seconds of a request, 99th percentile / median",
+    "shadowed": f"99th percentile of seconds: with serve.shadow {SHADOW} / without",
     "memory": f"resident memory after {REQUESTS:,} requests / after a fifth of them",
 }
 
@@ -82,12 +87,12 @@ class Clients:
 
 
 @contextmanager
-def served(rule: Rule) -> Iterator[tuple[str, int]]:
-    """Run `citer serve` inside the block. Yields its address and its process id."""
+def served(rule: Rule, folder: Path = Path(), port: int = PORT) -> Iterator[tuple[str, int]]:
+    """Run `citer serve` in a folder inside the block. Yields its address and its process id."""
     program = "from citer.cli.main import main; main()"
-    options = ["--router", str(ROUTER), "--rule", str(rule), "--port", str(PORT)]
-    process = subprocess.Popen([sys.executable, "-c", program, "serve", *options])
-    url = f"http://127.0.0.1:{PORT}"
+    options = ["--router", str(ROUTER), "--rule", str(rule), "--port", str(port)]
+    process = subprocess.Popen([sys.executable, "-c", program, "serve", *options], cwd=folder)
+    url = f"http://127.0.0.1:{port}"
     try:
         while not _healthy(url):
             if process.poll() is not None:
@@ -97,6 +102,23 @@ def served(rule: Rule) -> Iterator[tuple[str, int]]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
+
+
+@contextmanager
+def shadowing(rule: Rule) -> Iterator[tuple[str, int]]:
+    """Run a server in a project like this one, where the rule has a promise that is watched."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for needed in (ROUTER, paths.SLM, Path(load_params().pair.llm)):
+            shutil.copytree(needed, folder / needed)
+        path = [str(rule), str(LLM)]
+        promise = {"path": path, "graded": 0.99, "same": 0.99, "delta": 0.05}  # no step back
+        card = folder / ROUTER / "router.json"
+        write_json(card, read_json(card) | {"promise": promise})
+        params = Path("params.yaml").read_text("utf-8")
+        (folder / "params.yaml").write_text(params.replace("shadow: 0 ", f"shadow: {SHADOW} "))
+        with served(rule, folder, PORT + 1) as found:
+            yield found
 
 
 def _healthy(url: str) -> bool:
@@ -117,7 +139,11 @@ def growth(clients: Clients, questions: Sequence[str], pid: int) -> list[int]:
 
 
 def measure(
-    deployment: Deployment, problems: Sequence[Problem], clients: Clients, pid: int
+    deployment: Deployment,
+    problems: Sequence[Problem],
+    clients: Clients,
+    shadowed: Clients,
+    pid: int,
 ) -> dict[str, Any]:
     questions = [problem.question for problem in problems]
     own: dict[str, str] = {}
@@ -127,21 +153,25 @@ def measure(
         own.update((r.problem.question, r.completion) for r in made.replies(problems))
         return len(problems)
 
-    clients.ask(questions)  # the first requests fill caches of the allocator and the tokenizer
-    clients.rounds.clear()
+    for each in (clients, shadowed):
+        each.ask(questions)  # the first requests fill caches of the allocator and the tokenizer
+        each.rounds.clear()
     timed = race(
         "serving",
         {
             "batch": lambda: batch(narrow),
             "largest batch": lambda: batch(deployment),
             "clients": lambda: clients.ask(questions),
+            "shadowed": lambda: shadowed.ask(questions),
             "streams": lambda: clients.ask(questions, stream=True),
         },
     )
     rounds = list(clients.rounds)
+    slow, usual = (np.quantile(np.concatenate(each.rounds), 0.99) for each in (shadowed, clients))
     sizes = growth(clients, questions, pid)
     return _result(timed, rounds, sizes) | {
-        "equal answers": sum(own[each] == clients.texts[each] for each in own) / len(own)
+        "shadowed": slow / usual,
+        "equal answers": sum(own[each] == clients.texts[each] for each in own) / len(own),
     }
 
 
@@ -169,9 +199,9 @@ def main() -> None:
     llm, rounded = Path(params.pair.llm), params.pair.slm_weights
     folders = served_pair(ROUTER, paths.SLM, llm, slm_weights=rounded)
     deployment = deploy(ROUTER, folders, params.pair, rule, slots=slots, max_new_tokens=limit)
-    with served(rule) as (url, pid):
-        crowd = Clients(url, params.register_.model_name)
-        result = measure(deployment, asked, crowd, pid)
+    with served(rule) as (url, pid), shadowing(rule) as (other, _):
+        crowd, shadowed = (Clients(each, params.register_.model_name) for each in (url, other))
+        result = measure(deployment, asked, crowd, shadowed, pid)
     setting = {"clients": CLIENTS, "questions": len(asked), "requests": REQUESTS, "slots": slots}
     result |= {"setting": setting | {"rule": str(rule)}, "machine": machine()}
     figures = [{"figure": words, "value": result[name]} for name, words in WORDS.items()]
