@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from citer.decoding.policy import CERTAINTIES, LLM_ALONE, Policy, StepView
-from citer.evaluation.bounds import BOUNDS, Bound, Setting, random
+from citer.evaluation.bounds import BOUNDS, Bound, random
 from citer.evaluation.choice import HELD_OUT
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.points import rule_of
+from citer.evaluation.study import Study
 from citer.evaluation.sweep import Line, Method
 from citer.report.frontier import lines_of
 from citer.report.standings import metrics, standings, summary
@@ -24,7 +25,7 @@ def margin(view: StepView) -> Tensor:
     return (top_N2[:, 0] - top_N2[:, 1]).clamp(0, 0.999).float()
 
 
-def by_margin(setting: Setting) -> Bound:
+def by_margin(study: Study) -> Bound:
     style = Style(Kind.BOUND, "purple", "p")
     rules = [Rule("score", 0.1), Rule("score", 0.9)]
     return Bound(Line(Method("margin", margin, style=style), rules))

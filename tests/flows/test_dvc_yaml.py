@@ -144,7 +144,13 @@ def test_a_stage_depends_on_the_sections_of_params_that_it_reads(name: str) -> N
 
 def test_another_place_to_serve_answers_and_chooses_anew() -> None:
     """Its cost decides which rules are worth a test, and which is the cheapest."""
-    readers = {name for name in PIPELINE["stages"] if "serve" in settings(name)}
+    place = {"serve.engine", "serve.batch", "serve.cap"}  # not how its promise is watched
+    read = {
+        name: {key for key in settings(name) if key.startswith("serve")}
+        for name in PIPELINE["stages"]
+    }
+    readers = {name for name, keys in read.items() if keys}
+    assert all(read[name] == place for name in readers)
     assert readers == {"rivals", "choose0", "evaluate", "choose", "report"}
 
 
