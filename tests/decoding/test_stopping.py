@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from citer.data.prompts import PromptSettings
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm
@@ -30,7 +31,8 @@ POLICIES = [
 
 
 def with_stops(pair: Pair, *stop: str) -> Pair:
-    prompts = type(pair.prompts)(pair.tokenizer, pair.eos_ids[0], stop=stop)
+    settings = PromptSettings(tasks=pair.prompts.tasks, stop=stop)
+    prompts = type(pair.prompts)(settings, pair.tokenizer, pair.eos_ids)
     return replace(pair, prompts=prompts)
 
 
