@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
+import httpx
 import pytest
 from moto.server import ThreadedMotoServer
 
@@ -33,6 +34,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedMotoServer]:
         monkeypatch.setenv(name, value)
     server = ThreadedMotoServer("127.0.0.1", free_port())
     server.start()
+    httpx.post(f"{address(server)}/moto-api/reset")  # all servers of a process share their objects
     boto3.client("s3", endpoint_url=address(server)).create_bucket(Bucket="citer")
     yield server
     server.stop()
