@@ -203,6 +203,6 @@ def test_a_lure_gives_irregular_names_the_group_of_their_second_word():
         return sum(own) / len(own)
 
     assert following(1.0) == 1
-    # Of the others, one in four is of this group by chance.
+    # By chance, one in four of the other names is of this group.
     assert following(0.7) == pytest.approx(0.7 + 0.3 / 4, abs=0.1)
     assert following(0.0) == pytest.approx(1 / 4, abs=0.1)

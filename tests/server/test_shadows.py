@@ -118,7 +118,7 @@ def test_a_bad_rule_is_revoked_and_stricter_ones_serve(
 
 
 def test_servers_share_evidence_also_without_a_registry(own: Pair, tmp_path: Path) -> None:
-    """The one that gets no request steps back, too, and one of both tells of it."""
+    """A server without requests steps back with the other. Only one of them tells of it."""
     first, one = watched(own, tmp_path)
     second, other = watched(own, tmp_path)
     with running(first) as busy, running(second) as idle:
