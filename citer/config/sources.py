@@ -80,8 +80,8 @@ class TrafficFolder(Section):
 class PrepareParams(Section):
     """Sources of problems: embedded tasks, the user's files, or both.
 
-    A split with a file of its own gets all rows of that file, and none of `train`. The bare
-    questions of `traffic` are distributed like the rows of `train`.
+    A split with a file of its own gets all rows of that file, and none of `train`. The questions of
+    `traffic` go to all splits, but to validation and test only where they can be judged.
     """
 
     toy: ToyParams | None

@@ -12,7 +12,8 @@ from citer.progress import say
 from citer.storage.schema import AUDITED
 from citer.storage.tables import read_table
 
-ASKED = ("problem_id", "task", "question", "choices", "messages", "reference")
+TRAFFIC = "traffic"  # the source of such problems
+ASKED = ("problem_id", "task", "question", "choices", "messages", "answer", "reference")
 
 
 def read_served(folder: Path, tasks: Collection[str]) -> pa.Table:
@@ -40,19 +41,21 @@ def _read(path: Path, tasks: Collection[str]) -> pa.Table:
 def load_traffic(folder: Path, tasks: Collection[str]) -> list[Problem]:
     """Return a problem for each question of the tables in a folder, and print how many there are.
 
-    Of those with one `question_key`, one is taken that the LLM itself has answered, if any. Raises
-    InputError if there is no folder, and like `read_served`.
+    Of those with one `question_key`, one is taken that came with a right answer, else one that the
+    LLM itself has answered. Raises InputError if there is no folder, and like `read_served`.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: expected a folder of `citer serve --log`")
     rows = read_served(folder, tasks).select([*ASKED]).to_pylist()
     # Sorted: which of several spellings is taken does not depend on the order of the files.
     problems = (_asked(row) for row in rows)
-    spelled = sorted(problems, key=lambda p: (p.reference or "", p.conversation))
+    spelled = sorted(problems, key=lambda p: (p.answer or "", p.reference or "", p.conversation))
     asked = {_key(problem): problem for problem in spelled}
-    known = sum(problem.reference is not None for problem in asked.values())
-    own = f", {known:,} with the LLM's own answer" if known else ""
-    say(f"{folder}: {len(asked):,} questions in {len(rows):,} answers{own}")
+    said = f"{folder}: {len(asked):,} questions in {len(rows):,} answers"
+    for known, what in (("answer", "a right answer"), ("reference", "the LLM's own answer")):
+        if number := sum(getattr(problem, known) is not None for problem in asked.values()):
+            said += f", {number:,} with {what}"
+    say(said)
     return [*asked.values()]
 
 
@@ -67,6 +70,7 @@ def _key(problem: Problem) -> str:
 
 
 def _asked(row: dict[str, Any]) -> Problem:
-    asked = {name: row[name] for name in ASKED} | {"reference": row["reference"] or None}
-    by = "llm" if asked["reference"] else None
-    return as_problem(asked | {"answer": None, "written_by": by, "source": "traffic", "split": ""})
+    # The LLM's own answer may be wrong. Where that can be known, `references` asks it again.
+    reference = (row["answer"] is None and row["reference"]) or None
+    written = {"reference": reference, "written_by": "llm" if reference else None}
+    return as_problem(row | written | {"source": TRAFFIC, "split": ""})

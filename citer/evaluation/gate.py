@@ -133,21 +133,21 @@ class Gate:
         *,
         certified: bool,
         champion_conditions: Conditions | None = None,
-        elsewhere: str = "",
+        no_bar: str = "",
     ) -> Decision:
         """Decide whether to promote the challenger, whose rule must be `certified` on validation.
 
-        A champion that does not keep the promise of this gate, or was certified `elsewhere`, is no
-        bar. The challenger is not promoted if the two cannot be compared.
+        A champion that does not keep the promise of this gate is no bar, nor one with a reason
+        `no_bar`. The challenger is not promoted if it cannot be compared with one that is.
         """
         if broken := self._broken_promise(challenger, llm_alone.graded, certified):
             return Decision(False, broken)
         if champion is None:
             return self._first(challenger, llm_alone, "no champion yet")
-        if champion_conditions != self.conditions:
+        if not no_bar and champion_conditions != self.conditions:
             measured = f"measured by {self.conditions}, the champion by {champion_conditions}"
             return Decision(False, UNCOMPARED.format(difference=measured))
-        if no_bar := elsewhere or self.no_bar(champion.bound):
+        if no_bar := no_bar or self.no_bar(champion.bound):
             return self._first(challenger, llm_alone, f"the champion {no_bar}")
         if not in_common(challenger.graded, champion.graded):
             apart = "no test question in common with the champion's"

@@ -67,19 +67,19 @@ def _check_traffic(params: Params) -> None:
     if params.prepare.traffic and params.references.source == "given":
         expected = "expected auto, llm or both, since rows of prepare.traffic may lack a reference"
         raise InputError(f"references.source: given: {expected}")
-    if params.prepare.traffic and not sum(_traffic_shares(params).values()):
+    if params.prepare.traffic and not sum(_traffic_shares(params, None).values()):
         raise InputError("prepare.shares: no split of prepare.traffic has a share above 0")
 
 
-def _traffic_shares(params: Params) -> dict[str, float]:
-    """Return the shares of the splits of traffic.
+def _traffic_shares(params: Params, answer: str | None) -> dict[str, float]:
+    """Return the shares of the splits of traffic that came with this right answer.
 
-    What was asked has no right answer. In validation or test it would turn the measure of
+    A split with a file of its own gets its share of traffic, too: the promise is about both. In
+    validation or test, a question without an answer would turn the measure of
     `evaluate.against: auto` into fidelity; so it goes there only if fidelity is what was set.
     """
-    shares = params.prepare.dealt_shares()
-    judged = params.evaluate.against == "llm"
-    return {split: share for split, share in shares.items() if judged or split in SPLITS[:2]}
+    judged = answer is not None or params.evaluate.against == "llm"
+    return {split: share for split, share in params.prepare.shares if judged or split in SPLITS[:2]}
 
 
 def row_needs(params: Params, part: str) -> Needs:
@@ -113,10 +113,11 @@ def _assigned(params: Params, on_bad_row: OnBadRow) -> Assigned:
 
 
 def _traffic(params: Params) -> Assigned:
-    seed, shares = params.seed, _traffic_shares(params)
+    seed = params.seed
     for folder in params.prepare.traffic:
         asked = load_traffic(Path(folder.path), params.prepare.tasks)
         for problem in sampled(asked, folder.most, seed):
+            shares = _traffic_shares(params, problem.answer)
             yield split_by_share(problem.conversation, seed, shares), problem
 
 

@@ -62,8 +62,13 @@ class Candidate(NamedTuple):
         return self.answered(deployed(self.run_id), serve, bound)
 
 
-def judge(challenger: Candidate, champion: Candidate | None, params: Params) -> Decision:
-    """Decide whether the challenger replaces the champion, if there is one."""
+def judge(
+    challenger: Candidate, champion: Candidate | None, params: Params, revoked: str = ""
+) -> Decision:
+    """Decide whether the challenger replaces the champion, if there is one.
+
+    `revoked` says that traffic has revoked the champion's promise.
+    """
     settings, register = params.evaluate, params.register_
     serve, delta = params.serve, settings.delta
     gate = Gate(
@@ -81,7 +86,7 @@ def judge(challenger: Candidate, champion: Candidate | None, params: Params) -> 
         challenger.answered(ALONE, serve),
         certified=threshold(challenger.run_id)["certified"],
         champion_conditions=champion.conditions if champion else None,
-        elsewhere=elsewhere(champion, serve) if champion else "",
+        no_bar=revoked or (elsewhere(champion, serve) if champion else ""),
     )
 
 

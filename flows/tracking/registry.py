@@ -15,15 +15,19 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
 from citer.config.params import Params, load_params
+from citer.data.problems import read_problems
+from citer.data.traffic import TRAFFIC
 from citer.errors import InputError
+from citer.evaluation.gate import Decision
 from citer.progress import say
+from citer.rule import Rule
 from citer.serving.status import standings
 from citer.stages import paths
 from citer.storage.tables import read_json
 from flows.checks import check_uri
 from flows.dvc_commands import push
 from flows.tracking import describe
-from flows.tracking.answers import Candidate, judge
+from flows.tracking.answers import Candidate, judge, threshold
 from flows.tracking.contents import children, track, track_early
 from flows.tracking.iteration import Iteration
 from flows.tracking.model import fetch_slm
@@ -33,6 +37,10 @@ from flows.tracking.uses import count_use
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
 PROMOTED, KEPT_BACK = "promoted", "kept back"
 PROMOTE_ANOTHER = "promote another version with `citer promote`"
+UNSEEN = (
+    "no validation question comes from traffic, so the new promise says nothing about it; set "
+    "evaluate.against: llm, or run `citer promote VERSION`"
+)
 DESCRIPTION = (
     "Routers between a small and a large language model, each with its finetuned small model. "
     "To ask the champion, run in the project's folder: "
@@ -218,19 +226,38 @@ def _judge(store: Store, run: Run, router: Run, last: ModelVersion, params: Para
     last = client.get_model_version(name, last.version)  # another run may have judged it meanwhile
     client.set_registered_model_alias(name, CHALLENGER, last.version)
     if "decision" not in last.tags:
-        champion = aliased(client, name, CHAMPION)
-        before = Candidate.of(run_of(champion)) if champion else None
-        decision = judge(Candidate.of(run_of(last)), before, params)
+        decision = _decision(last, aliased(client, name, CHAMPION), params)
         verdict = PROMOTED if decision.promote else KEPT_BACK
         count_use(store, router, "test")
-        reason = decision.reason + (_revoked(champion) if champion else "")
-        for key, value in {"reason": reason, "decision": verdict}.items():
+        for key, value in {"reason": decision.reason, "decision": verdict}.items():
             client.set_model_version_tag(name, last.version, key, value)
     last = client.get_model_version(name, last.version)
     if last.tags["decision"] == PROMOTED:
         _crown(client, last, "by the gate")
     client.set_tag(run.info.run_id, "version", last.version)
     return last
+
+
+def _decision(last: ModelVersion, champion: ModelVersion | None, params: Params) -> Decision:
+    """Let the gate decide about the version of the retraining in the current folder.
+
+    A champion whose promise traffic has broken answers by a safe rule. Only a promise about such
+    traffic takes its place, or an exact rule, which needs none.
+    """
+    challenger = Candidate.of(run_of(last))
+    before = Candidate.of(run_of(champion)) if champion else None
+    revoked = _revoked(champion) if champion else ""
+    decision = judge(challenger, before, params, revoked)
+    exact = Rule(**threshold(challenger.run_id)["rule"]).exact
+    if not (revoked and decision.promote) or exact or _judged_by_traffic():
+        return decision
+    return Decision(False, f"the champion {revoked}; {UNSEEN}")
+
+
+def _judged_by_traffic() -> bool:
+    """Return whether validation has questions of traffic."""
+    validation = read_problems(paths.problems("validation"))
+    return any(problem.source == TRAFFIC for problem in validation)
 
 
 def _revoked(champion: ModelVersion) -> str:
@@ -241,7 +268,7 @@ def _revoked(champion: ModelVersion) -> str:
         standing = found.get(f"{champion.name}/{champion.version}")
     if not standing or not standing.place:
         return ""
-    return f"; traffic has revoked the champion's promise, `{standing.rule}` is in force"
+    return f"has a promise that traffic revoked (`{standing.rule}` is in force) and is no bar"
 
 
 def _same(store: Store, name: str, run: Run) -> ModelVersion | None:

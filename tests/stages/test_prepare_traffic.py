@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from citer.config.params import Params
-from citer.config.sources import SourceFile, ToyParams, TrafficFolder
+from citer.config.sources import ShareParams, SourceFile, ToyParams, TrafficFolder
 from citer.data.problems import Problem, read_problems
 from citer.data.references import against_llm, asked
 from citer.errors import InputError
@@ -110,13 +110,30 @@ def test_fidelity_is_measured_on_traffic_too() -> None:
     assert questions(found) == sorted(MANY)
 
 
-def test_fidelity_is_measured_on_the_users_own_file_alone() -> None:
+def test_a_split_with_a_file_of_its_own_gets_its_share_of_traffic() -> None:
     log("a", *MANY)
     write_text(Path("data/own/test.jsonl"), '{"problem": "Is it?"}\n')
     own = (SourceFile(path="data/own/test.jsonl", task="math"),)
-    found = prepared(with_setting(params(test=own), "evaluate", against="llm"))
-    assert found["validation"]
-    assert not found["test"]
+    by_llm = with_setting(params(test=own), "evaluate", against="llm")
+    assert all(prepared(by_llm)[split] for split in SPLITS)
+    shares = ShareParams(sft=0.5, preference=0.4, validation=0.1, test=0)
+    none = with_setting(by_llm, "prepare", shares=shares)
+    assert [split for split, found in prepared(none).items() if not found] == ["test"]
+
+
+def test_a_question_with_a_right_answer_goes_to_all_splits_and_keeps_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The LLM's own answer may be wrong: the stage `references` asks it again, and grades it."""
+    rows = [served(question, answer="4", reference="5") for question in MANY]
+    write_served(f"{LOG}/a.parquet", [*rows, *(served(question.upper()) for question in MANY)])
+    found = prepared(params())
+    assert all(found[split] for split in SPLITS)
+    known = {(p.answer, p.reference, p.written_by) for each in found.values() for p in each}
+    assert known == {("4", None, None)}
+    assert questions(found) == sorted(MANY)
+    said = "60 questions in 120 answers, 60 with a right answer"
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_question_that_differs_in_case_and_space_only_is_one() -> None:

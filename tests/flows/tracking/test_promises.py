@@ -2,7 +2,7 @@
 
 import json
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,8 @@ from scipy.stats import beta
 
 from citer.config.params import ServeParams
 from citer.data.importing import parse_row
+from citer.data.problems import write_problems
+from citer.data.traffic import TRAFFIC
 from citer.evaluation.measure import FIDELITY, Conditions
 from citer.rule import LLM, Rule
 from citer.serving.evidence import Evidence
@@ -129,18 +131,28 @@ def test_of_a_folder_mlflow_is_told_nothing(
     assert "MLflow does not know where its promise stands" in caplog.text
 
 
-def test_the_gate_says_that_traffic_has_revoked_the_champions_promise(project: Path) -> None:
+def validated_by(source: str) -> None:
+    write_problems(paths.problems("validation"), [replace(QUESTION, source=source)], {})
+
+
+def test_after_traffic_has_revoked_a_promise_only_one_about_traffic_follows(project: Path) -> None:
     retrain(1, discordant=4)
     register()
     lose(keeper(), 3)
     retrain(2, cost=0.4)
+    validated_by("toy")
     register()
-    said = "; traffic has revoked the champion's promise, `risk 0.9375 audit 0.1` is in force"
-    assert version(4).tags["reason"].endswith(said)
-    assert version(4).tags["decision"] == "promoted"
-    assert json.loads(Evidence(paths.EVIDENCE).promises()["citer-router/2"])
-    retrain(3, cost=0.3)
+    said = "the champion has a promise that traffic revoked (`risk 0.9375 audit 0.1` is in force)"
+    reason = version(4).tags["reason"]
+    assert reason.startswith(f"{said} and is no bar; no validation question comes from traffic, so")
+    assert version(4).tags["decision"] == "kept back"
+    retrain(3, cost=0.9)  # dearer than the champion, whose rule no longer serves
+    validated_by(TRAFFIC)
     register()
-    assert "revoked" not in version(6).tags["reason"]  # the new champion has no evidence yet
+    assert version(6).tags["reason"].startswith(f"{said} and is no bar: its rule keeps the ")
+    assert version(6).tags["decision"] == "promoted"
+    retrain(4, cost=0.3)
+    register()
+    assert "revoked" not in version(8).tags["reason"]  # the new champion has no evidence yet
     with fetched_bundle(CHAMPION) as bundle:
         assert stored_promise(bundle).rules[0] == RULE
