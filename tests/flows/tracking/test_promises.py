@@ -1,6 +1,5 @@
 """A version's promise: at its registration, while it serves, and at the gate."""
 
-import json
 import logging
 from dataclasses import asdict, replace
 from pathlib import Path
