@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from citer.cli.main import call
-from citer.serving.evidence import Evidence
+from citer.serving.evidence import Evidence, now
 from citer.serving.promise import Promise
 from citer.serving.status import standings
 
@@ -24,10 +24,15 @@ def evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evidence:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
     kept = Evidence(Path("mlruns/evidence.db"))
-    recorded = json.dumps({"promise": PROMISE.model_dump(), "false_alarms": 20})
     for version in (VERSION, "citer-router/4"):
-        kept.declare(version, recorded)
+        declare(kept, version, PROMISE)
     return kept
+
+
+def declare(kept: Evidence, version: str, promise: Promise, hours: float = 24) -> None:
+    """Store a promise, as a server that starts now."""
+    settings = {"false_alarms": 20, "shadow_deadline": hours, "since": now()}
+    kept.declare(version, json.dumps({"promise": promise.model_dump(), **settings}))
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
@@ -90,6 +95,18 @@ def test_each_version_has_its_facts_and_each_step_a_line(
     assert promise.startswith("revoked, step 1 of 2; to step forward: e-value ")
     assert answers == "3 since the last step, 1 of them lost"
     assert f"`{PATH[0]}` → `{PATH[1]}`: 3 of 4 shadow answers lost, e-detector" in step
+
+
+def test_without_evidence_for_too_long_there_is_no_promise(
+    evidence: Evidence, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An exact rule needs no evidence. An answer of a server that ended counts as one."""
+    declare(evidence, VERSION, PROMISE, hours=-1)
+    declare(evidence, "citer-router/4", PROMISE.model_copy(update={"path": PATH[2:] * 2}), -1)
+    declare(evidence, "citer-router/5", PROMISE)
+    assert call(["status"]) == 0
+    promises = [each[2] for each in printed(capsys)]
+    assert promises == ["lapsed: no shadow answer for 0 hours", "kept", "kept"]
 
 
 def test_a_step_forward_needs_evidence(

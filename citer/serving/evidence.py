@@ -38,7 +38,7 @@ class Evidence:
 
     def start(self) -> int:
         """Return a number that no earlier start of a server got."""
-        return self._insert("INSERT INTO starts (at) VALUES (?)", _now())
+        return self._insert("INSERT INTO starts (at) VALUES (?)", now())
 
     def declare(self, version: str, promise: str) -> None:
         """Store a version's promise, as JSON, for those who read the evidence alone."""
@@ -46,7 +46,7 @@ class Evidence:
 
     def add(self, version: str, rule: str, lost: bool, limit: float) -> int:
         """Store a shadow answer. Returns its number."""
-        values = version, _now(), rule, int(lost), limit
+        values = version, now(), rule, int(lost), limit
         statement = 'INSERT INTO entries (version, at, rule, lost, "limit") VALUES (?, ?, ?, ?, ?)'
         return self._insert(statement, *values)
 
@@ -94,5 +94,6 @@ class Evidence:
             raise InputError(f"{self.path}: no evidence can be kept here: {error}") from None
 
 
-def _now() -> str:
+def now() -> str:
+    """Return the time in UTC, for people."""
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"

@@ -76,6 +76,11 @@ def _halves(step: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
     return stricter and bool(step["held_out"]["discordant"] <= last["held_out"]["discordant"])
 
 
+def is_own(rule: Rule) -> bool:
+    """Return whether a rule gives the LLM's own text."""
+    return rule.exact or not rule.asks_slm
+
+
 class Entry(NamedTuple):
     """A row of the evidence: a shadow answer, or a person's step forward, whose `rule` is empty."""
 

@@ -20,8 +20,8 @@ from citer.data.tasks import find_task
 from citer.data.tasks.grading import grade
 from citer.data.tasks.task import GraderError
 from citer.rule import LLM, Rule
-from citer.serving.evidence import Evidence
-from citer.serving.promise import Promise, Standing, Step
+from citer.serving.evidence import Evidence, now
+from citer.serving.promise import Promise, Standing, Step, is_own
 
 LOG = logging.getLogger(__name__)
 # Gets a version, where it stands, and its step, or None if there is new evidence only.
@@ -56,8 +56,8 @@ class Keeper:
         self._last, self._said = self.clock(), False  # whether it was said that it lapsed
         self._reported = 0
         # For those who read the evidence alone.
-        alarms = {"false_alarms": self.settings.false_alarms}
-        recorded = {"promise": self.promise.model_dump(), **alarms}
+        settings = self.settings.model_dump(include={"false_alarms", "shadow_deadline"})
+        recorded = {"promise": self.promise.model_dump(), "since": now(), **settings}
         self.evidence.declare(self.version, json.dumps(recorded))
         self.standing = Standing(self.promise, self.settings.false_alarms)
         self.refresh()
@@ -123,11 +123,6 @@ class Keeper:
         if self.told and self.standing.seen > self._reported:
             self._reported = self.standing.seen
             self.told(self.version, self.standing, None)
-
-
-def is_own(rule: Rule) -> bool:
-    """Return whether a rule gives the LLM's own text."""
-    return rule.exact or not rule.asks_slm
 
 
 def judged(promise: Promise, problem: Problem, text: str | None, llm: str | None) -> Verdict:

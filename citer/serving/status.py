@@ -1,16 +1,24 @@
 """Show where the promises of served versions stand, and store a person's step forward."""
 
 import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from citer.errors import InputError
 from citer.progress import say
 from citer.serving.evidence import Evidence
-from citer.serving.promise import Promise, Standing
+from citer.serving.promise import Promise, Standing, is_own
 
 
 def standings(path: Path) -> dict[str, Standing]:
     """Return where the promise of each version with evidence stands. Raises InputError."""
+    return {version: standing for version, (standing, _) in _known(path).items()}
+
+
+def _known(path: Path) -> dict[str, tuple[Standing, dict[str, Any]]]:
+    """Return where promises stand, and what their servers declared."""
     if not path.exists():
         expected = "expected what `citer serve` writes if serve.shadow is above 0"
         raise InputError(f"{path}: no evidence here, {expected}")
@@ -18,17 +26,18 @@ def standings(path: Path) -> dict[str, Standing]:
     found = {}
     for version, recorded in evidence.promises().items():
         fields = json.loads(recorded)
-        found[version] = Standing(Promise(**fields["promise"]), fields["false_alarms"])
-        found[version].take(evidence.after(version))
+        standing = Standing(Promise(**fields["promise"]), fields["false_alarms"])
+        standing.take(evidence.after(version))
+        found[version] = standing, fields
     return found
 
 
 def show(path: Path) -> None:
     """Print the evidence about each version, and the steps that were taken. Raises InputError."""
-    for version, each in standings(path).items():
+    for version, (each, declared) in _known(path).items():
         facts = {
             "rule in force": each.rule,
-            "promise": _verdict(each),
+            "promise": _lapsed(each, declared) or _verdict(each),
             "shadow answers": f"{each.shadowed:,} since the last step, {each.lost:,} of them lost",
             "e-detector": f"{each.detector.value:.3g} of {each.false_alarms:g}",
             "e-value": f"{each.product.value:.3g} of {1 / each.promise.delta:g}",
@@ -51,6 +60,16 @@ def step_forward(path: Path, version: str) -> None:
         raise InputError(f"{version}: no step forward, its promise is {_verdict(standing)}")
     Evidence(path).step_forward(version)
     say(f"{version}: `{standing.looser}` is in force again")
+
+
+def _lapsed(standing: Standing, declared: Mapping[str, Any]) -> str:
+    """Say that evidence is missing for too long; empty if it is not, or if none is needed."""
+    last = datetime.fromisoformat(max(standing.at, declared["since"])).replace(tzinfo=UTC)
+    hours = (datetime.now(UTC) - last).total_seconds() / 3600
+    needed = standing.looser or not is_own(standing.rule)
+    if not needed or hours <= declared["shadow_deadline"]:
+        return ""
+    return f"lapsed: no shadow answer for {hours:.0f} hours"
 
 
 def _verdict(standing: Standing) -> str:

@@ -15,8 +15,8 @@ from citer.data.problems import Problem
 from citer.errors import InputError
 from citer.rule import Rule
 from citer.serving.evidence import Evidence
-from citer.serving.promise import stored_promise
-from citer.serving.shadow import Judge, Keeper, is_own
+from citer.serving.promise import is_own, stored_promise
+from citer.serving.shadow import Judge, Keeper
 from citer.vllm.loading import Settings
 
 Again = Callable[[str], Awaitable[str | None]]  # answers a request by another rule, as `whole`

@@ -24,8 +24,7 @@ from citer.decoding.answer import Counts
 from citer.evaluation.choice import upper_bound
 from citer.evaluation.measure import Conditions
 from citer.rule import LLM, Rule
-from citer.serving.promise import CARD_KEY, Promise, path_back
-from citer.serving.shadow import is_own
+from citer.serving.promise import CARD_KEY, Promise, is_own, path_back
 from citer.stages import paths
 from citer.storage.schema import OUTCOME
 from citer.storage.tables import (
