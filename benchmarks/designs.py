@@ -6,6 +6,9 @@ group may mix two of its rules, or one with a model alone. Its best mix is picke
 """
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -18,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.regret import make_clone, run_stages
 from benchmarks.report import machine, markdown, write_results
+from citer.config.params import load_params
 from citer.demo import toy
 from citer.demo.knowledge import TRUTH, Design, knowledge
 from citer.demo.pretrain import make_pair
@@ -129,6 +132,23 @@ def measured(study: Pairs, subject: Subject, clone: Path) -> Row:
     labels = pq.read_table(clone / paths.preferences(2), filters=contested)["label"].to_numpy()
     unit = compared(pq.read_table(clone / paths.RIVALS / "outcomes.parquet"), tables)
     return {"fatal": float(1 - labels.mean())} | unit
+
+
+def make_clone(clone: Path) -> None:
+    """Clone this project, unless the clone exists."""
+    if not clone.exists():
+        subprocess.run(["git", "clone", "--quiet", str(Path.cwd()), str(clone)], check=True)
+
+
+def run_stages(clone: Path, settings: str) -> None:
+    """Run the stages of a clone up to the choice of its last router's rule, with these settings."""
+    params = clone / "params.yaml"
+    write_text(params, settings)
+    last = max(load_params(params).iterations, key=int)
+    scripts = str(Path(sys.executable).parent)
+    environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONPATH": "."}
+    command = [f"{scripts}/dvc", "repro", f"choose@{last}"]
+    subprocess.run(command, cwd=clone, env=environment, check=True)
 
 
 def rows_of(study: Pairs, subject: Subject, task: str) -> dict[str, list[Row]]:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.study NAME --work FOLDER
 
-Each seed (`benchmarks.regret`) or pair (`benchmarks.designs`) of a study runs the pipeline in a
-clone below FOLDER. Writes `benchmarks/results/NAME.{json,md}`. A killed study continues.
+Each pair of a study (`benchmarks.designs`) runs the pipeline in a clone below FOLDER. Writes
+`benchmarks/results/NAME.{json,md,png}`. A killed study continues.
 """
 
 import sys
@@ -15,15 +15,14 @@ import yaml
 from pydantic import ValidationError
 
 from benchmarks.designs import Pairs, pairs
-from benchmarks.regret import Study, regrets
-from benchmarks.report import RESULTS, machine, markdown, write_results
+from benchmarks.report import RESULTS
 from citer.errors import InputError, read_text
 from citer.sections import complaint
 
 STUDIES = Path(__file__).with_name("studies")
 
 
-def read_study(name: str) -> Study | Pairs:
+def read_study(name: str) -> Pairs:
     """Read a study's file."""
     path = STUDIES / f"{name}.yaml"
     if not path.exists():
@@ -31,27 +30,21 @@ def read_study(name: str) -> Study | Pairs:
         raise InputError(f"{name}: no such study; expected {known}")
     content = yaml.safe_load(read_text(path))
     try:
-        return (Pairs if "pairs" in content else Study).model_validate(content)
+        return Pairs.model_validate(content)
     except ValidationError as invalid:
         raise InputError(f"{path}: {complaint(invalid)}") from None
 
 
 def main(
     name: Annotated[str, typer.Argument(help="Of a file in benchmarks/studies.")],
-    work: Annotated[Path, typer.Option(help="Folder for a clone of each seed.")],
+    work: Annotated[Path, typer.Option(help="Folder for a clone of each pair.")],
 ) -> None:
     """Run a study of benchmarks/studies and write its results."""
     try:
-        study = read_study(name)
-        if isinstance(study, Pairs):
-            return pairs(study, work.absolute(), RESULTS / f"{name}.json")
-        tables = regrets(study, work.absolute())
+        pairs(read_study(name), work.absolute(), RESULTS / f"{name}.json")
     except InputError as error:
         print(f"study: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
-    parts = (f"{title}\n\n{markdown(rows)}" for title, rows in tables.items())
-    content = {"machine": machine(), "tables": tables}
-    write_results(RESULTS / name, content, "\n\n".join([study.question, *parts]))
 
 
 if __name__ == "__main__":
