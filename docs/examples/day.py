@@ -199,16 +199,21 @@ def picture(points: Sequence[Point], events: Sequence[dict[str, Any]]) -> str:
         for own in [points[end - WINDOW : end]]
         for name, title in names.items()
     ]
-    lines = chart(drawn).mark_line(point=True)
     marks = [{"request": SHIFT, "event": "the traffic moves"}, *events]
-    shown = chart([each | {"row": k} for k, each in enumerate(marks)])
-    at, along = alt.X("request:Q", title="requests"), alt.Y("share:Q", title=None)
-    rule = shown.mark_rule(strokeDash=[4, 3]).encode(x="request:Q")
-    text = shown.mark_text(align="left", dx=4, fontSize=9)
-    named = text.encode(x="request:Q", y=alt.Y("row:O", axis=None), text="event:N")
-    layers = lines.encode(x=at, y=along, color=alt.Color("what:N", title=None))
-    both = alt.layer(layers, rule, named).resolve_scale(y="independent")
-    return in_light(svg(both.properties(width=760), "day"))
+    listed = [each | {"row": k} for k, each in enumerate(marks)]
+    along = alt.X("request:Q", title="requests", scale=alt.Scale(domain=[0, REQUESTS]))
+    lines = chart(drawn).mark_line(point=True)
+    lines = lines.encode(along, alt.Y("share:Q", title=None), alt.Color("what:N", title=None))
+    shown = chart(listed)
+    rule = shown.mark_rule(strokeDash=[4, 3]).encode(along)
+    above = alt.layer(lines, rule).properties(width=760, height=260)
+    # Events that follow each other closely would stand on each other in the picture.
+    place = alt.Y("row:O", axis=None)
+    dots = shown.mark_point(filled=True).encode(along, place)
+    names = shown.mark_text(align="left", dx=8).encode(along, place, alt.Text("event:N"))
+    below = alt.layer(dots, names).properties(width=760, height=16 * len(marks))
+    both = alt.vconcat(above, below).resolve_scale(x="shared")
+    return in_light(svg(both, "day"))
 
 
 def main(project: Annotated[Path, typer.Argument(help="Where `citer run` has ended.")]) -> None:
