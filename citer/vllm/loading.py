@@ -73,7 +73,7 @@ class Served:
     """What requests may ask of a server."""
 
     default: str  # the rule of those that name none
-    heads: Collection[str]  # the router's
+    heads: Collection[str] | None  # the router's; None: not known here, any may be named
     drafts: int  # the most before a visit
     scored: bool  # whether a small model drafts, so that a rule can ask for scores
 
@@ -112,6 +112,8 @@ class Served:
         if not self.scored and (rule.by or (rule.asks_slm and rule.visit != "every")):
             expected = "expected `audit β` or `score 1`, since no small model drafts here"
             raise InputError(f"rule `{rule}`: {expected}")
+        if self.heads is None:
+            return rule
         rule = rule if self.heads else certain(rule)
         head_name(self.heads, rule)
         return rule
@@ -208,10 +210,10 @@ def _check_engine(engine: Engine) -> None:
         raise InputError(f"{', '.join(engine.changes)}: {expected}")
 
 
-def prepare(config: Any) -> tuple[Served, Settings, str]:
+def prepare(config: Any) -> tuple[str, Served, Settings, Engine]:
     """Check the settings of a VllmConfig, and its models. Raises InputError.
 
-    Returns what requests may ask for, the settings with absolute paths, and the router's name.
+    Returns the router's name, what requests may ask for, and the settings with absolute paths.
     """
     settings, engine = read_settings(config.additional_config), engine_of(config)
     version, router = pinned(settings.router) if settings.router else ("", None)
@@ -221,7 +223,7 @@ def prepare(config: Any) -> tuple[Served, Settings, str]:
     served, _ = read_served(local, engine)
     if router:
         check_pair(router, engine)
-    return served, local, version
+    return version, served, local, engine
 
 
 def pinned(uri: str) -> tuple[str, Path]:

@@ -50,14 +50,14 @@ def open_log(settings: Settings, llm: Path, version: str) -> "ChatLog | None":
     """Open the log and the evidence that `loading.prepare`'s settings name. Raises InputError."""
     if not settings.router or not (settings.log or settings.evidence):
         return None
-    tasks, observer = stored_prompts(Path(settings.router)).tasks, None
+    tasks, observer, traffic = stored_prompts(Path(settings.router)).tasks, None, None
     shadows = open_shadows(settings, version) if settings.evidence else None
     if settings.log:
         traffic = Traffic(Path(settings.log), load_hook(settings.redact))
         atexit.register(traffic.close)
         decode = ModelFolder(llm).tokenizer.decode
         observer = traffic.observer({"router": settings.router}, decode)
-    return ChatLog(observer, tasks, shadows)
+    return ChatLog(observer, tasks, shadows, traffic)
 
 
 @dataclass
@@ -67,6 +67,7 @@ class ChatLog:
     observer: Observer | None
     tasks: Sequence[str]
     shadows: Shadows | None = None
+    traffic: Traffic | None = None  # the observer's
     _storing: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def watched(

@@ -16,9 +16,7 @@ from citer.errors import InputError
 from citer.vllm import KEY
 
 if TYPE_CHECKING:
-    from citer.vllm.loading import Served
-    from citer.vllm.log import ChatLog
-    from citer.vllm.shadow import Shadows
+    from citer.vllm.swap import Live
 
 KNOWN = ("0.32", "0.33")  # of 0.33 the names and signatures only: it was not run
 SCHEDULERS = {
@@ -84,24 +82,28 @@ def _route(config: Any) -> None:
     """Prepare the engine's configuration and this process's API. Raises InputError."""
     from citer.vllm.loading import prepare
     from citer.vllm.log import open_log
+    from citer.vllm.swap import Live, Version
 
     _refuse_unserved(config)
-    served, settings, version = prepare(config)
+    alias = config.additional_config[KEY].get("router") or ""
+    name, served, settings, engine = prepare(config)
     config.additional_config[KEY] = settings.model_dump(mode="json", exclude_defaults=True)
     scheduler = config.scheduler_config
     scheduler.scheduler_cls = SCHEDULERS[bool(scheduler.async_scheduling)]
     config.parallel_config.worker_extension_cls = WORKER
     if config.observability_config.per_request_spec_decode_metrics == "none":
         config.observability_config.per_request_spec_decode_metrics = "summary"
-    log = open_log(settings, Path(config.model_config.model), version)
-    if settings.log and config.parallel_config.data_parallel_size > 1:
+    log, parallel = open_log(settings, Path(engine.llm), name), config.parallel_config
+    if settings.log and parallel.data_parallel_size > 1:
         raise InputError("log: expected one engine, since vLLM asks only the first for audits")
-    _serve_rules(served, log)
+    alone = parallel.data_parallel_size * parallel._api_process_count == 1
+    follows = alone and alias.startswith("models:/") and "@" in alias
+    live = Live(Version(name, served, settings, engine, log), alias if follows else "")
+    _serve_rules(live)
     _refuse_beam_search()
     if log:
-        _watch_chats(log)
-    shadows, rank = log.shadows if log else None, config.parallel_config._api_process_rank
-    _serve_totals(shadows, first=rank <= 0)  # the first or only API server
+        _watch_chats(live)
+    _serve_totals(live, first=parallel._api_process_rank <= 0)  # the first or only API server
 
 
 def _refuse_unserved(config: Any) -> None:
@@ -138,7 +140,7 @@ def _speculation(speculation: Any) -> dict[str, Any]:
     }
 
 
-def _serve_rules(served: "Served", log: "ChatLog | None") -> None:
+def _serve_rules(live: "Live") -> None:
     """Let requests of the API name a rule. Logged or shadowed chats keep their messages."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
@@ -148,7 +150,7 @@ def _serve_rules(served: "Served", log: "ChatLog | None") -> None:
     from citer.vllm.log import texts
 
     def to_sampling_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        params = original(self, *args, **kwargs)
+        params, served, log = original(self, *args, **kwargs), live.now.served, live.now.log
         content = (self.model_extra or {}).get(KEY)
         try:
             asked: dict[str, Any] = {"rule": str(served.asked(content))}
@@ -182,7 +184,7 @@ def _refuse_beam_search() -> None:
         _wrap(request, to_beam_search_params)
 
 
-def _watch_chats(log: "ChatLog") -> None:
+def _watch_chats(live: "Live") -> None:
     from vllm.v1.engine.async_llm import AsyncLLM
 
     from citer.vllm.shadow import whole
@@ -190,12 +192,12 @@ def _watch_chats(log: "ChatLog") -> None:
     def generate(
         original: Any, self: Any, prompt: Any, params: Any, request_id: str, **kwargs: Any
     ) -> Any:
-        given = params.extra_args or {}
-        if log.shadows and KEY not in given:  # of another route
+        given, log = params.extra_args or {}, live.now.log
+        if log and log.shadows and KEY not in given:  # of another route
             params.extra_args = given | {KEY: {"rule": str(log.shadows.keeper.rule)}}
         outputs = original(self, prompt, params, request_id, **kwargs)
         asked = given.get(KEY, {})
-        if not asked.get("messages") or params.n != 1:
+        if not log or not asked.get("messages") or params.n != 1:
             return outputs
 
         async def again(rule: str) -> str | None:
@@ -210,15 +212,21 @@ def _watch_chats(log: "ChatLog") -> None:
     _wrap(AsyncLLM, generate)
 
 
-def _serve_totals(shadows: "Shadows | None", *, first: bool) -> None:
-    """Whenever vLLM logs statistics, learn of other servers' evidence; the `first` one counts."""
+def _serve_totals(live: "Live", *, first: bool) -> None:
+    """Whenever vLLM logs statistics, look for a newer version and for other servers' evidence.
+
+    The `first` server counts.
+    """
     from vllm.v1.engine.async_llm import AsyncLLM
 
     totals = _gauge()
 
     async def do_log_stats(original: Any, self: Any) -> None:
         await original(self)
-        found = await shadows.refreshed() if shadows else {}
+        if live.alias:
+            await live.renew(self)
+        log = live.now.log
+        found = await log.shadows.refreshed() if log and log.shadows else {}
         if first:
             [total, *_] = await self.collective_rpc("citer_total")  # of each rank
             for name, number in (total | found).items():

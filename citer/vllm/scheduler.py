@@ -1,6 +1,7 @@
 """vLLM's schedulers, which give each request no more places for drafts than its rule can use."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -16,7 +17,8 @@ class _Limited(Scheduler if TYPE_CHECKING else object):  # type: ignore[misc]
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         settings = read_settings(vllm_config.additional_config)
-        self._served, _ = read_served(settings, engine_of(vllm_config))
+        served, _ = read_served(settings, engine_of(vllm_config))
+        self._served = replace(served, heads=None)  # a later version may have others
 
     def add_request(self, request: Any) -> None:
         """Add a request. One that the SLM does not read shares no cached prefix with others."""

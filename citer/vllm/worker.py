@@ -5,11 +5,13 @@ subclasses in the place of their bases. Without settings of citer they do what t
 """
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor
-from vllm.config import get_current_vllm_config
+from vllm.config import get_current_vllm_config, set_current_vllm_config
+from vllm.model_executor.model_loader.reload.inplace import reload_weights
 from vllm.v1.worker.gpu import model_runner
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 from vllm.v1.worker.gpu.spec_decode.standalone_ar import speculator
@@ -38,6 +40,26 @@ class Extension:
     def citer_visits(self, request_id: str) -> list[Any]:
         """Return the visits of a request, once, as lists. `request_id`: the API's."""
         return plain(routing_of(self.model_runner.vllm_config)[1].counts.take(request_id))
+
+    def citer_take(self, settings: dict[str, Any], slm: str | None) -> None:
+        """Take up another version while no request runs, and the weights of its SLM, if given."""
+        config = self.model_runner.vllm_config
+        _, routing = routing_of(config)
+        config.additional_config[KEY] = settings
+        served, router = read_served(read_settings(config.additional_config), engine_of(config))
+        device = torch.device(config.device_config.device)
+        if slm:
+            own, model = copy(config), self.model_runner.get_draft_model()
+            own.model_config = config.speculative_config.draft_model_config
+            with set_current_vllm_config(config):
+                reload_weights(own, model, None, slm, True)
+            if (
+                device.type == "cpu"
+            ):  # where vLLM keeps a packed copy, and forgets that of tied heads
+                model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
+        routing.drafter.router = router.to(device)
+        routing.drafter.scorers.clear()
+        setattr(config, STATE, (served, routing))
 
 
 def routing_of(config: Any) -> tuple[Served, Routing]:
@@ -160,8 +182,8 @@ class RoutedRejectionSampler(RejectionSampler):
         config = get_current_vllm_config()
         self._routing: Routing | None = None
         if KEY in (config.additional_config or {}):
-            served, self._routing = routing_of(config)
-            sampler.add_request = _adding(sampler.add_request, served, self._routing)
+            _, self._routing = routing_of(config)
+            sampler.add_request = _adding(sampler.add_request, config)
             sampler = AuditedSampler(sampler, self._routing)
         super().__init__(sampler, *args, **kwargs)
 
@@ -183,9 +205,10 @@ class RoutedRejectionSampler(RejectionSampler):
         return output
 
 
-def _adding(add: Callable[..., None], served: Served, routing: Routing) -> Callable[..., None]:
+def _adding(add: Callable[..., None], config: Any) -> Callable[..., None]:
     def add_request(slot: int, params: Any) -> None:
         add(slot, params)
+        served, routing = routing_of(config)
         routing.add(slot, served.of(params))
 
     return add_request

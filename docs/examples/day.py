@@ -98,7 +98,7 @@ class Server:
             self.deployment = deploy(bundle, folders, params.pair, rule, loaded=loaded, **limits)
             promise = stored_promise(bundle)
         serve = params.serve.model_copy(update={"shadow": SHADOW, "false_alarms": FALSE_ALARMS})
-        evidence = Evidence(Path("mlruns/day.db"))
+        evidence = Evidence(paths.EVIDENCE)  # the gate reads it
         self.keeper = Keeper(self.version, promise, evidence, serve, SEED, self._told)
         pair = self.deployment.pair
         stamp = identity(pair) | {"version": self.version}

@@ -30,6 +30,9 @@ NAMES = {
     "vllm/v1/engine/async_llm.py AsyncLLM.generate": "self prompt sampling_params request_id",
     "vllm/v1/engine/async_llm.py AsyncLLM.do_log_stats": "self",
     "vllm/v1/engine/async_llm.py AsyncLLM.collective_rpc": "self method timeout args",
+    "vllm/v1/engine/async_llm.py AsyncLLM.pause_generation": "self mode",
+    "vllm/v1/engine/async_llm.py AsyncLLM.resume_generation": "self",
+    f"{GPU}/model_runner.py GPUModelRunner.get_draft_model": "self",
     "vllm/v1/core/sched/scheduler.py Scheduler.__init__": "self vllm_config",
     "vllm/v1/core/sched/scheduler.py Scheduler.update_draft_token_ids": "self draft_token_ids",
     "vllm/v1/core/sched/async_scheduler.py AsyncScheduler._update_after_schedule": (
@@ -55,6 +58,10 @@ NAMES = {
 }
 # What the worker imports or reads beside them.
 WORDS = {
+    "vllm/model_executor/model_loader/reload/inplace.py": [
+        "def reload_weights(\n    vllm_config: VllmConfig,\n    model: nn.Module,\n    weights_",
+        " | None,\n    weights_path: str | None,\n    is_checkpoint_format: bool,\n)",
+    ],
     f"{GPU}/model_runner.py": ["RejectionSampler(", "num_speculative_tokens=num_spec_tokens"],
     f"{GPU}/spec_decode/__init__.py": ["standalone_ar.speculator import"],
     f"{GPU}/input_batch.py": [

@@ -59,7 +59,7 @@ def refusal(tiny: TinyPair, settings: Any, **changes: Any) -> str:
 def test_the_engine_gets_absolute_folders(
     settings: dict[str, Any], tiny: TinyPair, tmp_path: Path
 ) -> None:
-    served, local, version = loading.prepare(config(tiny, settings))
+    version, served, local, _ = loading.prepare(config(tiny, settings))
     absolute = {**settings, "router": str(tmp_path / "router")}
     assert local.model_dump(mode="json", exclude_defaults=True) == absolute
     assert version == "router"  # as the settings name it
@@ -103,7 +103,7 @@ def test_a_router_needs_the_slm_as_draft_model(settings: dict[str, Any], tiny: T
 def test_any_speculator_takes_an_audit_without_a_router(tiny: TinyPair) -> None:
     ngram = SimpleNamespace(method="ngram", model=None, num_speculative_tokens=4)
     given = config(tiny, {"rule": "audit 0.5"}, speculative_config=ngram)
-    served, *_ = loading.prepare(given)
+    _, served, *_ = loading.prepare(given)
     assert served.asked(None) == Rule("every", 4, 0.5)
 
 
@@ -151,7 +151,7 @@ def test_a_promise_is_kept_beside_the_engine(
     settings: dict[str, Any], tiny: TinyPair, tmp_path: Path
 ) -> None:
     own = promised(tiny)
-    _, local, version = loading.prepare(config(tiny, own))
+    version, _, local, _ = loading.prepare(config(tiny, own))
     assert local.evidence == str(tmp_path / "kept/evidence.db")
     assert (version, local.shadow, local.shadow_deadline) == ("router", 0.01, 24)
     assert not (tmp_path / "kept").exists()  # nothing is made before all is checked

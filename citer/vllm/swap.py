@@ -1,0 +1,93 @@
+"""Take up a newer version of the router without a restart: its heads, SLM, rule, promise and log.
+
+vLLM's documented way to change weights is used: it pauses, which lets running requests end, and
+forgets all cached prefixes, since the old SLM wrote them. New requests wait.
+"""
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from citer.errors import InputError
+from citer.rule import LLM
+from citer.vllm.loading import Engine, Served, Settings, check_pair, read_served
+from citer.vllm.log import ChatLog, open_log
+from citer.vllm.registry import fetched
+
+LOG = logging.getLogger(__name__)
+# Settings of an SLM by which the network in memory is built.
+NAMED_ONLY = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of the router, or a bare rule, as this process serves it."""
+
+    name: str
+    served: Served
+    settings: Settings  # with absolute paths
+    engine: Engine
+    log: ChatLog | None
+
+    def newer(self, name: str, router: Path) -> "Version":
+        """Return another version for the same engine. Raises InputError if that cannot serve it."""
+        assert self.settings.router
+        own = Path(self.settings.router) / "slm"
+        slm = str(router / "slm") if self.engine.slm == str(own) else self.engine.slm
+        engine = self.engine._replace(slm=slm)
+        settings = self.settings.model_copy(update={"router": str(router)})
+        served, _ = read_served(settings, engine)
+        check_pair(router, engine)
+        if slm and _network(slm) != _network(str(self.engine.slm)):
+            raise InputError(f"{name}: its SLM is another network, expected a restart")
+        return Version(name, served, settings, engine, open_log(settings, Path(engine.llm), name))
+
+
+def _network(folder: str) -> dict[str, Any]:
+    config = json.loads(Path(folder, "config.json").read_text("utf-8"))
+    return {key: value for key, value in config.items() if key not in NAMED_ONLY}
+
+
+@dataclass
+class Live:
+    """What this process serves now. `alias`: what it follows; empty if it stays as it is."""
+
+    now: Version
+    alias: str = ""
+    _said: str = ""  # why the newest version is not served
+
+    async def renew(self, client: Any) -> None:
+        """Serve the alias's version if it is another one. `client`: vLLM's AsyncLLM.
+
+        One that this engine cannot serve changes nothing. If the engine fails to take it up, the
+        SLM may be a mixture of both: requests then get the LLM's own text.
+        """
+        before = self.now
+        try:
+            name, router = await asyncio.to_thread(fetched, self.alias)
+            if name == before.name:
+                return
+            new = await asyncio.to_thread(before.newer, name, router)
+        except InputError as error:
+            if str(error) != self._said:  # vLLM asks every ten seconds
+                LOG.warning("the newest router cannot be used, %s stays: %s", before.name, error)
+            self._said = str(error)
+            return
+        self.now = new  # for requests that come during the pause, too
+        try:
+            await client.pause_generation(mode="wait")
+            slm = new.engine.slm if new.engine.slm != before.engine.slm else None
+            given = new.settings.model_dump(mode="json", exclude_defaults=True), slm
+            await client.collective_rpc("citer_take", args=given)
+        except Exception:
+            LOG.exception("%s: the engine cannot take it up; restart the server", name)
+            self.now = replace(new, served=replace(new.served, default=str(LLM)), log=None)
+        else:
+            LOG.warning("%s serves, in place of %s: `%s`", name, before.name, new.served.default)
+        finally:
+            await client.resume_generation()
+        if before.log and before.log.traffic:
+            await asyncio.to_thread(before.log.traffic.flush)
