@@ -53,10 +53,9 @@ class Extension:
             own.model_config = config.speculative_config.draft_model_config
             with set_current_vllm_config(config):
                 reload_weights(own, model, None, slm, True)
-            if (
-                device.type == "cpu"
-            ):  # where vLLM keeps a packed copy, and forgets that of tied heads
+            if device.type == "cpu":  # vLLM packs weights there, and forgets a tied head
                 model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
+        assert routing.drafter  # a router has one
         routing.drafter.router = router.to(device)
         routing.drafter.scorers.clear()
         setattr(config, STATE, (served, routing))
