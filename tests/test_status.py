@@ -1,6 +1,7 @@
 """`citer status`: where promises stand, by the evidence alone."""
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -106,7 +107,19 @@ def test_without_evidence_for_too_long_there_is_no_promise(
     declare(evidence, "citer-router/5", PROMISE)
     assert call(["status"]) == 0
     promises = [each[2] for each in printed(capsys)]
-    assert promises == ["lapsed: no shadow answer for 0 hours", "kept", "kept"]
+    assert promises == ["kept; lapsed: 0 hours without one", "kept", "kept"]
+    lose()
+    assert call(["status"]) == 0
+    assert re.fullmatch(r"revoked, step 1 .*; lapsed: \d+ hours without one", printed(capsys)[0][2])
+
+
+def test_a_promise_that_an_older_server_declared_is_shown(
+    evidence: Evidence, capsys: pytest.CaptureFixture[str]
+) -> None:
+    declared = {"promise": PROMISE.model_dump(), "false_alarms": 20}
+    evidence.declare(VERSION, json.dumps(declared))
+    assert call(["status"]) == 0
+    assert printed(capsys)[0][2] == "kept"
 
 
 def test_a_step_forward_needs_evidence(

@@ -37,7 +37,7 @@ def show(path: Path) -> None:
     for version, (each, declared) in _known(path).items():
         facts = {
             "rule in force": each.rule,
-            "promise": _lapsed(each, declared) or _verdict(each),
+            "promise": _verdict(each) + _lapsed(each, declared),
             "shadow answers": f"{each.shadowed:,} since the last step, {each.lost:,} of them lost",
             "e-detector": f"{each.detector.value:.3g} of {each.false_alarms:g}",
             "e-value": f"{each.product.value:.3g} of {1 / each.promise.delta:g}",
@@ -64,12 +64,11 @@ def step_forward(path: Path, version: str) -> None:
 
 def _lapsed(standing: Standing, declared: Mapping[str, Any]) -> str:
     """Say that evidence is missing for too long; empty if it is not, or if none is needed."""
+    if "since" not in declared or not (standing.looser or not is_own(standing.rule)):
+        return ""
     last = datetime.fromisoformat(max(standing.at, declared["since"])).replace(tzinfo=UTC)
     hours = (datetime.now(UTC) - last).total_seconds() / 3600
-    needed = standing.looser or not is_own(standing.rule)
-    if not needed or hours <= declared["shadow_deadline"]:
-        return ""
-    return f"lapsed: no shadow answer for {hours:.0f} hours"
+    return f"; lapsed: {hours:.0f} hours without one" if hours > declared["shadow_deadline"] else ""
 
 
 def _verdict(standing: Standing) -> str:

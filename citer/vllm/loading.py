@@ -76,6 +76,7 @@ class Served:
     heads: Collection[str] | None  # the router's; None: not known here, any may be named
     drafts: int  # the most before a visit
     scored: bool  # whether a small model drafts, so that a rule can ask for scores
+    router: str | None = None  # the folder of its heads
 
     def asked(self, content: Any) -> Rule:
         """Return the rule for the content, or None, of a field `citer`. Raises InputError."""
@@ -86,11 +87,16 @@ class Served:
         return self.parsed(str(content["rule"]))
 
     def of(self, params: Any) -> Rule:
-        """Return the rule of a request by its SamplingParams; the LLM alone if it is not valid."""
+        """Return the rule of a request by its SamplingParams.
+
+        It is the LLM alone if the rule is not valid, or if it was asked of another router's heads.
+        """
         asked = (params.extra_args or {}).get(KEY)
         try:
+            if asked and asked.get("router", self.router) != self.router:
+                return LLM
             return self.parsed(str(asked["rule"]) if asked else self.default)
-        except (InputError, KeyError, TypeError):
+        except (AttributeError, InputError, KeyError, TypeError):
             return LLM
 
     @lru_cache(maxsize=1024)  # noqa: B019  a process has one server
@@ -159,7 +165,8 @@ def read_served(settings: Settings, engine: Engine) -> tuple[Served, Router]:
     """Read the router, and the rule of requests that have none. Raises InputError."""
     router = read_bundle(Path(settings.router))[0] if settings.router else Router({})
     rule = settings.rule or _registered(Path(settings.router or ""))
-    served = Served(rule, tuple(router.heads), engine.drafts, scored=engine.slm is not None)
+    heads, scored, own = tuple(router.heads), engine.slm is not None, settings.router
+    served = Served(rule, heads, engine.drafts, scored, own and str(own))
     promise = stored_promise(Path(settings.router or "")) if settings.evidence else None
     if promise and promise.sampling != "greedy":
         expected = "expected one of greedy answers, since samples differ by chance"

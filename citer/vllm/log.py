@@ -46,15 +46,22 @@ def texts(messages: Sequence[Any]) -> list[dict[str, str]] | None:
     return turns if all(isinstance(turn["content"], str) for turn in turns) else None
 
 
-def open_log(settings: Settings, llm: Path, version: str) -> "ChatLog | None":
-    """Open the log and the evidence that `loading.prepare`'s settings name. Raises InputError."""
+def open_log(
+    settings: Settings, llm: Path, version: str, before: "ChatLog | None" = None
+) -> "ChatLog | None":
+    """Open the log and the evidence that `loading.prepare`'s settings name. Raises InputError.
+
+    `before`: that of another version of the router, in the same folder.
+    """
     if not settings.router or not (settings.log or settings.evidence):
         return None
-    tasks, observer, traffic = stored_prompts(Path(settings.router)).tasks, None, None
+    tasks, observer = stored_prompts(Path(settings.router)).tasks, None
     shadows = open_shadows(settings, version) if settings.evidence else None
+    traffic = before.traffic if before else None
     if settings.log:
-        traffic = Traffic(Path(settings.log), load_hook(settings.redact))
-        atexit.register(traffic.close)
+        if not traffic:
+            traffic = Traffic(Path(settings.log), load_hook(settings.redact))
+            atexit.register(traffic.close)
         decode = ModelFolder(llm).tokenizer.decode
         observer = traffic.observer({"router": settings.router}, decode)
     return ChatLog(observer, tasks, shadows, traffic)

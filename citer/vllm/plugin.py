@@ -97,12 +97,11 @@ def _route(config: Any) -> None:
     if settings.log and parallel.data_parallel_size > 1:
         raise InputError("log: expected one engine, since vLLM asks only the first for audits")
     alone = parallel.data_parallel_size * parallel._api_process_count == 1
-    follows = alone and alias.startswith("models:/") and "@" in alias
+    follows = alone and alias.startswith("models:/") and "@" in alias and not settings.rule
     live = Live(Version(name, served, settings, engine, log), alias if follows else "")
     _serve_rules(live)
     _refuse_beam_search()
-    if log:
-        _watch_chats(live)
+    _watch_requests(live)
     _serve_totals(live, first=parallel._api_process_rank <= 0)  # the first or only API server
 
 
@@ -159,6 +158,7 @@ def _serve_rules(live: "Live") -> None:
         messages = texts(getattr(self, "messages", ())) if log else None
         if log and log.shadows and content is None:
             asked = log.shadows.asked(self, params, chat=bool(messages))
+        asked |= {"router": served.router}
         if log and (log.observer or asked.get("shadow")):
             user = getattr(self, "user", None) or getattr(self, "safety_identifier", None)
             asked |= {"messages": messages, "user": user and str(user)}
@@ -184,7 +184,8 @@ def _refuse_beam_search() -> None:
         _wrap(request, to_beam_search_params)
 
 
-def _watch_chats(live: "Live") -> None:
+def _watch_requests(live: "Live") -> None:
+    """Let requests of other routes have the server's rule. Log chats, and shadow them."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
     from citer.vllm.shadow import whole
@@ -192,9 +193,10 @@ def _watch_chats(live: "Live") -> None:
     def generate(
         original: Any, self: Any, prompt: Any, params: Any, request_id: str, **kwargs: Any
     ) -> Any:
-        given, log = params.extra_args or {}, live.now.log
-        if log and log.shadows and KEY not in given:  # of another route
-            params.extra_args = given | {KEY: {"rule": str(log.shadows.keeper.rule)}}
+        given, log, served = params.extra_args or {}, live.now.log, live.now.served
+        if KEY not in given:
+            rule = log.shadows.keeper.rule if log and log.shadows else served.default
+            params.extra_args = given | {KEY: {"rule": str(rule), "router": served.router}}
         outputs = original(self, prompt, params, request_id, **kwargs)
         asked = given.get(KEY, {})
         if not log or not asked.get("messages") or params.n != 1:
@@ -202,7 +204,7 @@ def _watch_chats(live: "Live") -> None:
 
         async def again(rule: str) -> str | None:
             own, policy = params.clone(), self.vllm_config.scheduler_config.policy
-            own.extra_args = given | {KEY: {"rule": rule}}
+            own.extra_args = given | {KEY: {"rule": rule, "router": asked["router"]}}
             low = kwargs | ({"priority": LOW} if policy == "priority" else {})
             return await whole(original(self, prompt, own, f"{request_id}-shadow", **low))
 
@@ -223,8 +225,7 @@ def _serve_totals(live: "Live", *, first: bool) -> None:
 
     async def do_log_stats(original: Any, self: Any) -> None:
         await original(self)
-        if live.alias:
-            await live.renew(self)
+        live.look(self)
         log = live.now.log
         found = await log.shadows.refreshed() if log and log.shadows else {}
         if first:

@@ -18,7 +18,8 @@ class _Limited(Scheduler if TYPE_CHECKING else object):  # type: ignore[misc]
         super().__init__(vllm_config, *args, **kwargs)
         settings = read_settings(vllm_config.additional_config)
         served, _ = read_served(settings, engine_of(vllm_config))
-        self._served = replace(served, heads=None)  # a later version may have others
+        # A later version may have others. What its worker does not route has places for nothing.
+        self._served = replace(served, heads=None)
 
     def add_request(self, request: Any) -> None:
         """Add a request. One that the SLM does not read shares no cached prefix with others."""

@@ -53,6 +53,7 @@ class Shadows:
     """Answers requests again, one at a time, and gives their texts to the keeper of a promise."""
 
     keeper: Keeper
+    replaced: bool = False  # by another version's: what vLLM answers now is not of this one
     _waiting: int = 0
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     # One thread, so that the keeper takes each entry once.
@@ -79,14 +80,15 @@ class Shadows:
         `asked` is as from the method of that name, and `text` the reply, as from `whole`.
         """
         texts = {Rule.parse(asked["rule"]): text}
-        if self._waiting < WAITING:
+        if self._waiting < WAITING and not self.replaced:
             self._waiting += 1
             try:
                 async with self._alone:
                     for rule in asked["shadow"]:
                         texts[Rule.parse(rule)] = await again(rule)
-                await self._in_thread(self.keeper.take, problem, texts)
-                self.keeper.dropped -= 1
+                if not self.replaced:
+                    await self._in_thread(self.keeper.take, problem, texts)
+                    self.keeper.dropped -= 1
             except Exception as error:  # vLLM's own, or the disk's
                 LOG.warning("a shadow answer is lost: %s", str(error) or type(error).__name__)
             finally:

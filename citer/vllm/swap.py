@@ -43,7 +43,8 @@ class Version:
         check_pair(router, engine)
         if slm and _network(slm) != _network(str(self.engine.slm)):
             raise InputError(f"{name}: its SLM is another network, expected a restart")
-        return Version(name, served, settings, engine, open_log(settings, Path(engine.llm), name))
+        log = open_log(settings, Path(engine.llm), name, self.log)
+        return Version(name, served, settings, engine, log)
 
 
 def _network(folder: str) -> dict[str, Any]:
@@ -58,36 +59,48 @@ class Live:
     now: Version
     alias: str = ""
     _said: str = ""  # why the newest version is not served
+    _renewing: asyncio.Task[None] | None = None
+
+    def look(self, client: Any) -> None:
+        """Begin to take up the alias's version, unless this is going on. `client`: vLLM's."""
+        if self.alias and (self._renewing is None or self._renewing.done()):
+            self._renewing = asyncio.create_task(self.renew(client))
 
     async def renew(self, client: Any) -> None:
-        """Serve the alias's version if it is another one. `client`: vLLM's AsyncLLM.
+        """Serve the alias's version if it is another one.
 
-        One that this engine cannot serve changes nothing. If the engine fails to take it up, the
-        SLM may be a mixture of both: requests then get the LLM's own text.
+        One that this engine cannot serve changes nothing. If the engine fails to take it up, all
+        requests get the LLM's own text, since the SLM may be a mixture of both.
         """
         before = self.now
         try:
             name, router = await asyncio.to_thread(fetched, self.alias)
-            if name == before.name:
-                return
-            new = await asyncio.to_thread(before.newer, name, router)
-        except InputError as error:
-            if str(error) != self._said:  # vLLM asks every ten seconds
-                LOG.warning("the newest router cannot be used, %s stays: %s", before.name, error)
-            self._said = str(error)
+            same = name == before.name
+            new = before if same else await asyncio.to_thread(before.newer, name, router)
+        except Exception as error:  # the store's own, too
+            said = str(error) or type(error).__name__
+            if said != self._said:  # vLLM asks every ten seconds
+                LOG.warning("the newest router cannot be used, %s stays: %s", before.name, said)
+            self._said = said
             return
-        self.now = new  # for requests that come during the pause, too
+        self._said = ""
+        if not same:
+            await self._take(client, new)
+
+    async def _take(self, client: Any, new: Version) -> None:
+        before, self.now = self.now, new  # requests that come during the pause are for the new one
+        if before.log and before.log.shadows:
+            before.log.shadows.replaced = True
         try:
             await client.pause_generation(mode="wait")
             slm = new.engine.slm if new.engine.slm != before.engine.slm else None
             given = new.settings.model_dump(mode="json", exclude_defaults=True), slm
             await client.collective_rpc("citer_take", args=given)
         except Exception:
-            LOG.exception("%s: the engine cannot take it up; restart the server", name)
+            LOG.exception("%s: the engine cannot take it up; restart the server", new.name)
             self.now = replace(new, served=replace(new.served, default=str(LLM)), log=None)
         else:
-            LOG.warning("%s serves, in place of %s: `%s`", name, before.name, new.served.default)
+            said = new.name, before.name, new.served.default
+            LOG.warning("%s serves, in place of %s: `%s`", *said)
         finally:
             await client.resume_generation()
-        if before.log and before.log.traffic:
-            await asyncio.to_thread(before.log.traffic.flush)

@@ -6,6 +6,7 @@ subclasses in the place of their bases. Without settings of citer they do what t
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator import StandaloneAR
 
 from citer.models.router import Router
 from citer.models.vocabulary import Vocabulary
+from citer.rule import LLM
 from citer.vllm import KEY
 from citer.vllm.counts import plain
 from citer.vllm.drafting import Flag
@@ -44,7 +46,9 @@ class Extension:
     def citer_take(self, settings: dict[str, Any], slm: str | None) -> None:
         """Take up another version while no request runs, and the weights of its SLM, if given."""
         config = self.model_runner.vllm_config
-        _, routing = routing_of(config)
+        before, routing = routing_of(config)
+        # If anything fails from here on, no request is routed.
+        setattr(config, STATE, (replace(before, default=str(LLM), router=""), routing))
         config.additional_config[KEY] = settings
         served, router = read_served(read_settings(config.additional_config), engine_of(config))
         device = torch.device(config.device_config.device)

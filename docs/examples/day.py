@@ -41,7 +41,7 @@ from citer.rule import LLM, Rule
 from citer.serving.deployment import Deployment, Reply, deploy, served_pair, stored_rule
 from citer.serving.evidence import Evidence
 from citer.serving.log import Traffic
-from citer.serving.promise import stored_promise
+from citer.serving.promise import Promise, stored_promise
 from citer.serving.shadow import Keeper
 from citer.stages import paths
 from citer.storage.tables import write_json
@@ -96,7 +96,9 @@ class Server:
             limits = params.answer.model_dump()
             rule = stored_rule(bundle)
             self.deployment = deploy(bundle, folders, params.pair, rule, loaded=loaded, **limits)
-            promise = stored_promise(bundle)
+            # An exact rule has no promise, and no answer by it is shadowed.
+            none = Promise(path=[str(rule)] * 2, graded=None, same=0.05, delta=0.05)
+            promise = none if rule.exact else stored_promise(bundle)
         serve = params.serve.model_copy(update={"shadow": SHADOW, "false_alarms": FALSE_ALARMS})
         evidence = Evidence(paths.EVIDENCE)  # the gate reads it
         self.keeper = Keeper(self.version, promise, evidence, serve, SEED, self._told)

@@ -38,7 +38,8 @@ CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
 PROMOTED, KEPT_BACK = "promoted", "kept back"
 PROMOTE_ANOTHER = "promote another version with `citer promote`"
 UNSEEN = (
-    "no validation question comes from traffic, so the new promise says nothing about it; set "
+    "no validation question comes from traffic, so the new promise says nothing about it; let "
+    "prepare.traffic and prepare.shares.validation bring some, with right answers or with "
     "evaluate.against: llm, or run `citer promote VERSION`"
 )
 DESCRIPTION = (
@@ -241,8 +242,8 @@ def _judge(store: Store, run: Run, router: Run, last: ModelVersion, params: Para
 def _decision(last: ModelVersion, champion: ModelVersion | None, params: Params) -> Decision:
     """Let the gate decide about the version of the retraining in the current folder.
 
-    A champion whose promise traffic has broken answers by a safe rule. Only a promise about such
-    traffic takes its place, or an exact rule, which needs none.
+    A champion whose promise traffic has broken answers by a safe rule. Only a promise that is about
+    traffic, too, takes its place, or an exact rule, which needs none.
     """
     challenger = Candidate.of(run_of(last))
     before = Candidate.of(run_of(champion)) if champion else None
@@ -261,11 +262,13 @@ def _judged_by_traffic() -> bool:
 
 
 def _revoked(champion: ModelVersion) -> str:
-    """Say that this project's servers have revoked a champion's promise; empty if they have not."""
-    standing = None
-    with suppress(InputError):  # there may be no evidence
-        found = standings(home() / paths.EVIDENCE.name)
-        standing = found.get(f"{champion.name}/{champion.version}")
+    """Say that this project's servers have revoked a champion's promise; empty if they have not.
+
+    Raises InputError if their evidence is damaged.
+    """
+    evidence = home() / paths.EVIDENCE.name
+    found = standings(evidence) if evidence.exists() else {}
+    standing = found.get(f"{champion.name}/{champion.version}")
     if not standing or not standing.place:
         return ""
     return f"has a promise that traffic revoked (`{standing.rule}` is in force) and is no bar"

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -23,6 +24,8 @@ from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
 from citer.vllm import swap
 from citer.vllm.loading import Engine, Settings, read_served
+from citer.vllm.log import ChatLog
+from citer.vllm.shadow import Shadows
 from citer.vllm.swap import Live, Version
 from tests.flows.servers import free_port, mlflow_server, serving, until
 from tests.heads import random_router
@@ -34,10 +37,12 @@ from tests.vllm.test_vllm_promise import chats
 RULES = ("risk 0.9 audit 0.25", "every 8 audit 0.5")  # of both versions
 
 
-def write_version(folder: Path, models: PairFolder, rule: str, kept: str = "") -> Path:
+def write_version(
+    folder: Path, models: PairFolder, rule: str, kept: str = "", seed: int = 0
+) -> Path:
     """Write a bundle. `kept`: where MLflow has its SLM."""
     stored = {"threshold": {"rule": vars(Rule.parse(rule))}, "serve": {"engine": "vllm"}}
-    router = random_router(models.slm.config.hidden_size, seed=len(rule), slope=3.0)
+    router = random_router(models.slm.config.hidden_size, seed=seed, slope=3.0)
     card = folder_identity(models, "float32") | stored
     card["slm"] |= {"kept": kept} if kept else {}
     write_bundle(folder, router, card)
@@ -146,8 +151,43 @@ def test_a_version_that_does_not_fit_changes_nothing_and_is_told_of_once(
         raise InputError("no answer")
 
     monkeypatch.setattr(swap, "fetched", lost)
+    assert renew(live) == renew(live) == []
+    move(monkeypatch, tmp_path / "1", "r/1")
     assert renew(live) == []
+    monkeypatch.setattr(swap, "fetched", lost)
+    assert renew(live) == []
+    assert caplog.text.count("no answer") == 2  # once for each time that it is lost
     assert live.now is before
+
+
+def test_a_request_for_the_heads_of_another_version_is_not_routed(live: Live) -> None:
+    """It may have waited while the engine took up this one."""
+    served, rule = live.now.served, RULES[1]
+    own = {"rule": rule, "router": live.now.settings.router}
+    for asked, expected in (
+        (own, rule),
+        ({"rule": rule}, rule),
+        (own | {"router": "2"}, "score 1"),
+    ):
+        params = SimpleNamespace(extra_args={"citer": asked})
+        assert served.of(params) == Rule.parse(expected)
+
+
+def test_shadow_answers_of_a_replaced_version_are_no_evidence(live: Live) -> None:
+    def take(*given: Any) -> None:
+        raise AssertionError(given)
+
+    async def again(rule: str) -> str:
+        return "the LLM's"
+
+    keeper = SimpleNamespace(take=take, dropped=1)
+    shadows = Shadows(keeper)
+    live.now = swap.replace(live.now, log=ChatLog(None, (), shadows))
+    renew(live)
+    assert shadows.replaced
+    asked = {"rule": RULES[0], "shadow": ["score 1"]}
+    asyncio.run(shadows.compare(None, asked, "a text", again))
+    assert keeper.dropped == 1
 
 
 def test_if_the_engine_fails_the_llm_alone_answers(
@@ -168,10 +208,11 @@ def versions(tmp_path: Path) -> Any:
         client = MlflowClient()
         experiment = client.create_experiment("routers")
         client.create_registered_model("r")
-        for number, noise in (("1", 0.0), ("2", 0.3)):
+        for number, noise, rule in (("1", 0.0, "risk 0.8"), ("2", 0.3, "risk 0.6 by agree")):
             own = other_weights(slm, tmp_path / f"slm-{number}", noise)
             kept = logged(client, experiment, own, None)
-            folder = write_version(tmp_path / number, PairFolder(own, LLM), "every 8", kept)
+            models = PairFolder(own, LLM)
+            folder = write_version(tmp_path / number, models, rule, kept, seed=int(number))
             router = logged(client, experiment, folder, "artifacts/bundle")
             client.create_model_version("r", router, model_id=router.removeprefix("models:/"))
         client.set_registered_model_alias("r", "champion", "1")
@@ -205,9 +246,11 @@ def test_a_promoted_version_answers_without_a_restart(versions: Any, tmp_path: P
         first = chats(at, 3)
         client.set_registered_model_alias("r", "champion", "2")
         with ThreadPoolExecutor(1) as clients:
-            during = clients.submit(lambda: [chats(at, 2) for _ in range(5)])
+            ended: list[bool] = []
+            during = clients.submit(lambda: [chats(at, 2) for _ in iter(lambda: bool(ended), True)])
             until(lambda: chats(at, 3) != first, 300)
-            assert len(during.result()) == 5  # no request fails
+            ended.append(True)
+            assert during.result()  # no request fails
         second = chats(at, 3)
     running, port = server("models:/r/2")
     with running:

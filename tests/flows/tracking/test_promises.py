@@ -12,6 +12,7 @@ from citer.config.params import ServeParams
 from citer.data.importing import parse_row
 from citer.data.problems import write_problems
 from citer.data.traffic import TRAFFIC
+from citer.errors import InputError
 from citer.evaluation.measure import FIDELITY, Conditions
 from citer.rule import LLM, Rule
 from citer.serving.evidence import Evidence
@@ -150,8 +151,39 @@ def test_after_traffic_has_revoked_a_promise_only_one_about_traffic_follows(proj
     register()
     assert version(6).tags["reason"].startswith(f"{said} and is no bar: its rule keeps the ")
     assert version(6).tags["decision"] == "promoted"
+
+
+def test_after_traffic_has_revoked_a_promise_an_exact_rule_may_follow(project: Path) -> None:
+    retrain(1, discordant=4)
+    register()
+    lose(keeper(), 3)
+    retrain(2, cost=0.4, rule=Rule.parse("risk 0.75 audit 1"))
+    validated_by("toy")
+    register()
+    assert version(4).tags["decision"] == "promoted"
+
+
+def test_damaged_evidence_is_no_absent_evidence(project: Path) -> None:
+    retrain(1, discordant=4)
+    register()
+    paths.EVIDENCE.write_bytes(b"no database")
+    retrain(2, cost=0.4)
+    with pytest.raises(InputError, match=r"evidence\.db: no evidence can be kept here"):
+        register()
+    paths.EVIDENCE.unlink()
+    register()
+    assert version(4).tags["decision"] == "promoted"
+
+
+def test_of_a_new_champion_there_is_no_evidence_yet(project: Path) -> None:
+    retrain(1, discordant=4)
+    register()
+    lose(keeper(), 3)
+    retrain(3, cost=0.9)
+    validated_by(TRAFFIC)
+    register()
     retrain(4, cost=0.3)
     register()
-    assert "revoked" not in version(8).tags["reason"]  # the new champion has no evidence yet
+    assert "revoked" not in version(6).tags["reason"]
     with fetched_bundle(CHAMPION) as bundle:
         assert stored_promise(bundle).rules[0] == RULE
