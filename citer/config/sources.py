@@ -37,7 +37,7 @@ class ToyParams(Section):
 
 
 class ShareParams(Section):
-    """The share of the `train` rows that goes to each split. The shares sum to 1."""
+    """The share of the `train` rows and of traffic that goes to each split. They sum to 1."""
 
     sft: Share
     preference: Share

@@ -76,7 +76,7 @@ class Served:
     heads: Collection[str] | None  # the router's; None: not known here, any may be named
     drafts: int  # the most before a visit
     scored: bool  # whether a small model drafts, so that a rule can ask for scores
-    router: str | None = None  # the folder of its heads
+    router: str | None = None  # the folder of the heads, if they are known
 
     def asked(self, content: Any) -> Rule:
         """Return the rule for the content, or None, of a field `citer`. Raises InputError."""
@@ -93,7 +93,8 @@ class Served:
         """
         asked = (params.extra_args or {}).get(KEY)
         try:
-            if asked and asked.get("router", self.router) != self.router:
+            other = asked and asked.get("router", self.router) != self.router
+            if other and self.heads is not None:
                 return LLM
             return self.parsed(str(asked["rule"]) if asked else self.default)
         except (AttributeError, InputError, KeyError, TypeError):

@@ -18,7 +18,7 @@ class _Limited(Scheduler if TYPE_CHECKING else object):  # type: ignore[misc]
         super().__init__(vllm_config, *args, **kwargs)
         settings = read_settings(vllm_config.additional_config)
         served, _ = read_served(settings, engine_of(vllm_config))
-        # A later version may have others. What its worker does not route has places for nothing.
+        # A later version may have others. Then some requests have places for nothing.
         self._served = replace(served, heads=None)
 
     def add_request(self, request: Any) -> None:

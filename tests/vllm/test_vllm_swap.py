@@ -240,18 +240,18 @@ def test_a_promoted_version_answers_without_a_restart(versions: Any, tmp_path: P
         line = command({"router": router}, router, *options.split(), str(tmp_path / "chat.jinja"))
         return serving(line, env, f"http://127.0.0.1:{port}", seconds=600), port
 
-    running, port = server("models:/r@champion")
-    at = f"http://127.0.0.1:{port}"
-    with running:
-        first = chats(at, 3)
-        client.set_registered_model_alias("r", "champion", "2")
-        with ThreadPoolExecutor(1) as clients:
-            ended: list[bool] = []
-            during = clients.submit(lambda: [chats(at, 2) for _ in iter(lambda: bool(ended), True)])
-            until(lambda: chats(at, 3) != first, 300)
-            ended.append(True)
-            assert during.result()  # no request fails
-        second = chats(at, 3)
     running, port = server("models:/r/2")
     with running:
-        assert chats(f"http://127.0.0.1:{port}", 3) == second
+        expected = chats(f"http://127.0.0.1:{port}", 3)
+    running, port = server("models:/r@champion")
+    at = f"http://127.0.0.1:{port}"
+    with running, ThreadPoolExecutor(1) as clients:
+        assert chats(at, 3) != expected
+        ended: list[bool] = []
+        during = clients.submit(lambda: [chats(at, 2) for _ in iter(lambda: bool(ended), True)])
+        client.set_registered_model_alias("r", "champion", "2")
+        try:
+            until(lambda: chats(at, 3) == expected, 300)
+        finally:
+            ended.append(True)
+        assert during.result()  # no request fails
