@@ -1,17 +1,21 @@
 """`citer status`: where the promises of served versions stand."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from citer.serving.evidence import PLACE
 from citer.stages import paths
 
 
 def status(
     evidence: Annotated[
-        Path, typer.Option(help="File in which the servers of this machine keep their evidence.")
-    ] = paths.EVIDENCE,
+        str,
+        typer.Option(
+            envvar=PLACE,
+            help="Where the servers keep their evidence: a file, or an address of Postgres.",
+        ),
+    ] = str(paths.EVIDENCE),
     step_forward: Annotated[
         str | None,
         typer.Option(

@@ -93,16 +93,8 @@ def four_norms(layer: Any, attend: Callable[[Tensor], Tensor], hidden_MH: Tensor
     return hidden_MH + layer.post_feedforward_layernorm(mixed_MH)
 
 
-def _same_rope(config: PreTrainedConfig) -> list[Rope]:
-    return [()] * config.num_hidden_layers
-
-
 def _some_ropes(config: PreTrainedConfig) -> list[Rope]:
     return [() if marked else None for marked in config.no_rope_layers[: config.num_hidden_layers]]
-
-
-def _rope_by_type(config: PreTrainedConfig) -> list[Rope]:
-    return [(name,) for name in config.layer_types]
 
 
 def _same_window(config: PreTrainedConfig) -> list[int | None]:
@@ -125,7 +117,7 @@ class Family(NamedTuple):
     """
 
     windows: Callable[[PreTrainedConfig], list[int | None]]
-    ropes: Callable[[PreTrainedConfig], list[Rope]] = _same_rope
+    ropes: Callable[[PreTrainedConfig], list[Rope]] = lambda config: [()] * config.num_hidden_layers
     heads: Heads = separate
     rotate: Rotate = rotate
     block: Block = two_norms
@@ -146,7 +138,7 @@ FAMILIES: dict[str, Family] = {
     "smollm3": Family(_window_by_type, ropes=_some_ropes),
     "gemma3_text": Family(
         _window_by_type,
-        ropes=_rope_by_type,
+        ropes=lambda config: [(name,) for name in config.layer_types],
         heads=normed,
         block=four_norms,
         needed=("sliding_window",),

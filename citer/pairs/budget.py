@@ -66,7 +66,9 @@ class Workload:
         a_rule = (TESTED * judged + held_out) * routed
         fixed, new = _rules(params.evaluate)
         by_rollout = 0 if params.label.method == "suffix" else share["preference"] * self.graded
-        labels = self._rolled_out(by_rollout) + self._read(preference - by_rollout)
+        # Two rollouts for each contested token, of half an answer on average.
+        labels = by_rollout * CONTESTED * self.answer * self._routed(AUDITED)
+        labels += self._read(preference - by_rollout)
         seconds = {
             "references": written * self._alone(self.llm),
             "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,
@@ -78,10 +80,6 @@ class Workload:
             "evaluate": len(params.iterations) * new * a_rule,
         }
         return {stage: total / 60 for stage, total in seconds.items()}
-
-    def _rolled_out(self, questions: float) -> float:
-        """Seconds of two rollouts for each contested token. Each is half an answer, on average."""
-        return questions * CONTESTED * self.answer * self._routed(AUDITED)
 
     def _read(self, questions: float) -> float:
         """Seconds in which the LLM reads the rest of an answer twice for each of these tokens."""

@@ -1,54 +1,90 @@
-"""Evidence about promises on disk: an SQLite database, which servers of one machine share.
+"""Evidence about promises: a file of SQLite, or Postgres for servers on several machines.
 
 A shadow answer is one row, written in one transaction: a killed server loses the answer that it was
 about to write, and counts none twice. The number of a row orders the answers of all servers.
 """
 
+import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from citer.errors import InputError
 from citer.serving.promise import Entry
 
-WAIT = 30.0  # seconds for another server's transaction
-TABLES = """
-CREATE TABLE IF NOT EXISTS entries (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, version TEXT NOT NULL, at TEXT NOT NULL,
-    rule TEXT NOT NULL, lost INTEGER NOT NULL, "limit" REAL NOT NULL);
-CREATE INDEX IF NOT EXISTS of_version ON entries (version, number);
-CREATE TABLE IF NOT EXISTS promises (version TEXT PRIMARY KEY, promise TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS told (number INTEGER PRIMARY KEY);
-CREATE TABLE IF NOT EXISTS starts (number INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL);
-"""
+PLACE = "CITER_EVIDENCE"  # an environment variable, in place of a file
+WAIT = 30  # seconds for another server's transaction
+NUMBER = {False: "INTEGER PRIMARY KEY AUTOINCREMENT", True: "BIGSERIAL PRIMARY KEY"}
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS entries (number {number}, version TEXT NOT NULL, at TEXT NOT NULL,
+    rule TEXT NOT NULL, lost INTEGER NOT NULL, "limit" DOUBLE PRECISION NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS of_version ON entries (version, number)",
+    "CREATE TABLE IF NOT EXISTS promises (version TEXT PRIMARY KEY, promise TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS told (number BIGINT PRIMARY KEY)",
+    "CREATE TABLE IF NOT EXISTS starts (number {number}, at TEXT NOT NULL)",
+)
+# Postgres numbers a row before it is committed. One at a time, so that nobody sees a later one
+# first, and two servers do not make the tables at once.
+ALONE = "SELECT pg_advisory_xact_lock(0)"
+
+
+def evidence_place(file: Path) -> str:
+    """Return where evidence is kept: `$CITER_EVIDENCE`, or a file."""
+    return os.environ.get(PLACE) or str(file)
+
+
+def is_there(place: str) -> bool:
+    """Return whether there can be evidence: a file exists, or it is a database of Postgres."""
+    return is_address(place) or Path(place).exists()
+
+
+def is_address(place: str) -> bool:
+    """Return whether evidence is kept in Postgres."""
+    return place.startswith(("postgresql://", "postgres://"))
 
 
 class Evidence:
-    """The entries of each version. Threads may share it. Raises InputError for an unusable file."""
+    """The entries of each version. Threads may share it.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with self._reported():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self._open() as database:
-                database.execute("PRAGMA journal_mode = WAL")
-                database.executescript(TABLES)
+    `place` is a file, or an address `postgresql://USER@HOST/DATABASE`. Raises InputError if it
+    cannot be used.
+    """
+
+    def __init__(self, place: Path | str) -> None:
+        self.place, self._postgres = str(place), is_address(str(place))
+        self._driver: Any = sqlite3  # its functions are those of DB-API (PEP 249)
+        if self._postgres:
+            try:
+                import psycopg2
+            except ImportError:
+                raise self._unusable("pip install psycopg2-binary") from None
+            self._driver = psycopg2
+        with self._opened() as cursor:
+            if not self._postgres:
+                cursor.execute("PRAGMA journal_mode = WAL")
+            for table in TABLES:
+                cursor.execute(table.format(number=NUMBER[self._postgres]))
 
     def start(self) -> int:
         """Return a number that no earlier start of a server got."""
-        return self._insert("INSERT INTO starts (at) VALUES (?)", now())
+        [[number]] = self._rows("INSERT INTO starts (at) VALUES (?) RETURNING number", now())
+        return int(number)
 
     def declare(self, version: str, promise: str) -> None:
         """Store a version's promise, as JSON, for those who read the evidence alone."""
-        self._insert("INSERT OR REPLACE INTO promises VALUES (?, ?)", version, promise)
+        replaced = "ON CONFLICT (version) DO UPDATE SET promise = excluded.promise"
+        self._rows(f"INSERT INTO promises VALUES (?, ?) {replaced}", version, promise)
 
     def add(self, version: str, rule: str, lost: bool, limit: float) -> int:
         """Store a shadow answer. Returns its number."""
-        values = version, now(), rule, int(lost), limit
         statement = 'INSERT INTO entries (version, at, rule, lost, "limit") VALUES (?, ?, ?, ?, ?)'
-        return self._insert(statement, *values)
+        values = version, now(), rule, int(lost), limit
+        [[number]] = self._rows(f"{statement} RETURNING number", *values)
+        return int(number)
 
     def step_forward(self, version: str) -> int:
         """Store that a person puts the rule before the one in force into force again."""
@@ -60,38 +96,47 @@ class Evidence:
             'SELECT number, at, rule, lost, "limit" FROM entries'
             " WHERE version = ? AND number > ? ORDER BY number"
         )
-        with self._reported(), self._open() as database:
-            rows = database.execute(statement, (version, number)).fetchall()
+        rows = self._rows(statement, version, number)
         return [Entry(n, at, rule, bool(lost), limit) for n, at, rule, lost, limit in rows]
 
     def claim(self, number: int) -> bool:
         """Return whether the caller is the first to tell of the step at this entry."""
-        with self._reported(), self._open() as database:
-            statement = "INSERT OR IGNORE INTO told VALUES (?)"
-            return bool(database.execute(statement, (number,)).rowcount)
+        statement = "INSERT INTO told VALUES (?) ON CONFLICT DO NOTHING RETURNING number"
+        return bool(self._rows(statement, number))
 
     def promises(self) -> dict[str, str]:
         """Return the promise of each version, as JSON."""
-        with self._reported(), self._open() as database:
-            return dict(database.execute("SELECT version, promise FROM promises ORDER BY version"))
+        return dict(self._rows("SELECT version, promise FROM promises ORDER BY version"))
 
-    def _insert(self, statement: str, *values: object) -> int:
-        with self._reported(), self._open() as database:
-            return int(database.execute(statement, values).lastrowid or 0)
-
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection, whose changes become one transaction."""
-        with closing(sqlite3.connect(self.path, timeout=WAIT)) as database, database:
-            database.execute("PRAGMA synchronous = FULL")
-            yield database
+    def _rows(self, statement: str, *values: object) -> list[Any]:
+        """Execute a statement in a transaction of its own. Return its rows."""
+        with self._opened() as cursor:
+            cursor.execute(statement.replace("?", "%s") if self._postgres else statement, values)
+            return cursor.fetchall() if cursor.description else []
 
     @contextmanager
-    def _reported(self) -> Iterator[None]:
+    def _opened(self) -> Iterator[Any]:
+        """Yield a cursor, whose changes become one transaction."""
         try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise InputError(f"{self.path}: no evidence can be kept here: {error}") from None
+            with closing(self._connection()) as database, database:
+                yield database.cursor()
+        except (self._driver.Error, OSError) as error:
+            raise self._unusable(str(error).strip()) from None
+
+    def _connection(self) -> Any:
+        if self._postgres:
+            options = f"-c lock_timeout={1000 * WAIT}"
+            database = self._driver.connect(self.place, connect_timeout=WAIT, options=options)
+            database.cursor().execute(ALONE)
+        else:
+            Path(self.place).parent.mkdir(parents=True, exist_ok=True)
+            database = self._driver.connect(self.place, timeout=WAIT)
+            database.execute("PRAGMA synchronous = FULL")
+        return database
+
+    def _unusable(self, reason: str) -> InputError:
+        place = re.sub(r"//([^:@/]*):[^@/]*@", r"//\1@", self.place)  # without a password
+        return InputError(f"{place}: no evidence can be kept here: {reason}")
 
 
 def now() -> str:

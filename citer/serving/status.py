@@ -3,26 +3,25 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from citer.errors import InputError
 from citer.progress import say
-from citer.serving.evidence import Evidence
+from citer.serving.evidence import Evidence, is_there
 from citer.serving.promise import Promise, Standing, is_own
 
 
-def standings(path: Path) -> dict[str, Standing]:
+def standings(place: str) -> dict[str, Standing]:
     """Return where the promise of each version with evidence stands. Raises InputError."""
-    return {version: standing for version, (standing, _) in _known(path).items()}
+    return {version: standing for version, (standing, _) in _known(place).items()}
 
 
-def _known(path: Path) -> dict[str, tuple[Standing, dict[str, Any]]]:
+def _known(place: str) -> dict[str, tuple[Standing, dict[str, Any]]]:
     """Return where promises stand, and what their servers declared."""
-    if not path.exists():
+    if not is_there(place):
         expected = "expected what `citer serve` writes if serve.shadow is above 0"
-        raise InputError(f"{path}: no evidence here, {expected}")
-    evidence = Evidence(path)
+        raise InputError(f"{place}: no evidence here, {expected}")
+    evidence = Evidence(place)
     found = {}
     for version, recorded in evidence.promises().items():
         fields = json.loads(recorded)
@@ -32,9 +31,9 @@ def _known(path: Path) -> dict[str, tuple[Standing, dict[str, Any]]]:
     return found
 
 
-def show(path: Path) -> None:
+def show(place: str) -> None:
     """Print the evidence about each version, and the steps that were taken. Raises InputError."""
-    for version, (each, declared) in _known(path).items():
+    for version, (each, declared) in _known(place).items():
         facts = {
             "rule in force": each.rule,
             "promise": _verdict(each) + _lapsed(each, declared),
@@ -50,15 +49,15 @@ def show(path: Path) -> None:
             say(f"  {step.at}  `{step.before}` → `{step.rule}`: {step.why}")
 
 
-def step_forward(path: Path, version: str) -> None:
+def step_forward(place: str, version: str) -> None:
     """Put the looser rule into force again. Raises InputError unless the evidence allows it."""
-    known = standings(path)
+    known = standings(place)
     if version not in known:
-        raise InputError(f"{version}: not in {path}, expected one of: {', '.join(known)}")
+        raise InputError(f"{version}: not in {place}, expected one of: {', '.join(known)}")
     standing = known[version]
     if not standing.may_step_forward:
         raise InputError(f"{version}: no step forward, its promise is {_verdict(standing)}")
-    Evidence(path).step_forward(version)
+    Evidence(place).step_forward(version)
     say(f"{version}: `{standing.looser}` is in force again")
 
 

@@ -15,7 +15,7 @@ from citer.config.params import Params
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded
 from citer.data.references import check_answers, sources
-from citer.data.tasks.grading import Failures, failures
+from citer.data.tasks.grading import failures
 from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
@@ -61,7 +61,9 @@ def run(params: Params, iteration: int) -> None:
     partial = partial_dir("label", _digest(params, iteration))
     labeller, calibration = _labeller(executor, inputs, pair, params, iteration, partial)
     labels = label_in_chunks(executor, labeller, inputs.tokens, partial)
-    failed = _failures(labels, inputs.problems)
+    ungraded = labels.filter(pc.field("failure").is_valid()).select(["problem_id", "failure"])
+    keys, reasons = (column.to_pylist() for column in ungraded.columns)
+    failed = failures(zip((inputs.problems[key].task for key in keys), keys, reasons, strict=True))
     metadata = _metadata(inputs, params, iteration, calibration)
     if failed:
         metadata["failed_grades"] = {each.task: each.answers for each in failed}
@@ -143,13 +145,6 @@ def _digest(params: Params, iteration: int) -> str:
     router = paths.router(iteration - 1)
     settings = params.label.model_dump_json(), params.decode.model_dump_json()
     return digest(*files, router, str(iteration), *settings, code_digest("label"))
-
-
-def _failures(labels: pa.Table, problems: Mapping[str, Problem]) -> list[Failures]:
-    failed = labels.filter(pc.field("failure").is_valid())
-    keys = failed["problem_id"].to_pylist()
-    tasks = (problems[key].task for key in keys)
-    return failures(zip(tasks, keys, failed["failure"].to_pylist(), strict=True))
 
 
 def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:

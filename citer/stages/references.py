@@ -38,7 +38,10 @@ def run(params: Params) -> None:
     """
     whole = {split: read_problems(paths.problems(split)) for split in SPLITS}
     by_llm = asked_of_llm(whole, params.references.source, params.evaluate.against)
-    left_out = {problem for split in SPLITS for problem in _left_out(whole[split], split, params)}
+    left_out = set[Problem]()
+    for split, own in whole.items():
+        ranked = sorted(own, key=lambda problem: seeded(problem.problem_id, params.seed))
+        left_out.update(ranked[params.references.kept(split, len(own)) :])
     splits, questions = (
         {split: [p for p in rows if p not in left_out] for split, rows in all_of.items()}
         for all_of in (whole, by_llm)
@@ -58,12 +61,6 @@ def run(params: Params) -> None:
             del stored["schema_version"]  # that of the new table is written
             write_problems(aside / paths.referenced(split).name, rows[split], stored)
     remove(PARTIAL / "references")
-
-
-def _left_out(problems: Sequence[Problem], split: str, params: Params) -> Sequence[Problem]:
-    """Return the questions above the number that `references.most` allows."""
-    ranked = sorted(problems, key=lambda problem: seeded(problem.problem_id, params.seed))
-    return ranked[params.references.kept(split, len(problems)) :]
 
 
 def _check_given(split: str, problems: Sequence[Problem]) -> None:

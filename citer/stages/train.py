@@ -18,7 +18,7 @@ from citer.storage.tables import (
     write_json,
     write_table,
 )
-from citer.training.router import NARROW, Trained, train_head, train_logistic
+from citer.training.router import NARROW, train_head, train_logistic
 
 
 def run(params: Params, iteration: int) -> None:
@@ -46,17 +46,14 @@ def run(params: Params, iteration: int) -> None:
         "data": data,
         "labels": metadata["labels"],
     }
+    held = labels.select(HOLDOUT.names[:-1]).take(trained.holdout_M)
+    held = held.append_column(HOLDOUT.field("score"), pa.array(trained.score_M, pa.float32()))
     with replacing(paths.router(iteration)) as aside:
         write_bundle(aside, Router({**common.heads, **heads}), card)
         write_json(aside / "metrics.json", trained.metrics)
         write_json(aside / paths.CURVE, trained.curve._asdict())
-        write_table(aside / paths.HOLDOUT, _holdout(labels, trained), HOLDOUT, {"data": data})
+        write_table(aside / paths.HOLDOUT, held, HOLDOUT, {"data": data})
     say(_summary(iteration, trained.metrics))
-
-
-def _holdout(labels: pa.Table, trained: Trained) -> pa.Table:
-    held = labels.select(HOLDOUT.names[:-1]).take(trained.holdout_M)
-    return held.append_column(HOLDOUT.field("score"), pa.array(trained.score_M, pa.float32()))
 
 
 def _summary(iteration: int, metrics: dict[str, float]) -> str:

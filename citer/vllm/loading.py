@@ -32,6 +32,7 @@ from citer.models.router import Router
 from citer.rule import LLM, Rule
 from citer.sections import LocalPath, complaint
 from citer.serving.deployment import stored_place, stored_rule
+from citer.serving.evidence import is_address
 from citer.serving.promise import stored_promise
 from citer.serving.untrained import certain
 from citer.vllm import KEY
@@ -49,7 +50,7 @@ class Settings(ShadowParams):
     rule: str | None = None  # default: the router's registered rule; with evidence, that in force
     log: LocalPath | None = None  # a folder for answers to chats, as `prepare.traffic` reads them
     redact: str | None = None  # `MODULE:FUNCTION` that changes or leaves out their rows
-    evidence: LocalPath | None = None  # a database (`citer.serving.evidence`)
+    evidence: LocalPath | None = None  # a file, or an address of Postgres
 
     @model_validator(mode="after")
     def fits(self) -> Self:
@@ -60,7 +61,7 @@ class Settings(ShadowParams):
         if self.redact and not self.log:
             raise ValueError("redact: expected log, too")
         if self.shadow and not self.evidence:
-            raise ValueError("shadow: expected evidence, too, the path of a database")
+            raise ValueError("shadow: expected evidence, too, a file or an address of Postgres")
         if self.evidence and (self.rule or not self.router):
             raise ValueError(
                 "evidence: expected router and no rule, since it is about the router's"
@@ -225,7 +226,9 @@ def prepare(config: Any) -> tuple[str, Served, Settings, Engine]:
     """
     settings, engine = read_settings(config.additional_config), engine_of(config)
     version, router = pinned(settings.router) if settings.router else ("", None)
-    own = {"router": router, "log": settings.log, "evidence": settings.evidence}
+    own = {"router": router, "log": settings.log}
+    if not is_address(settings.evidence or ""):
+        own["evidence"] = settings.evidence
     absolute = {key: path and str(Path(path).absolute()) for key, path in own.items()}
     local = settings.model_copy(update=absolute)
     served, _ = read_served(local, engine)

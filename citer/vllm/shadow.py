@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 
 def open_shadows(settings: Settings, version: str) -> "Shadows":
     """Open the evidence that the settings of `loading.prepare` name. Raises InputError."""
-    evidence, router = Evidence(Path(settings.evidence or "")), Path(settings.router or "")
+    evidence, router = Evidence(settings.evidence or ""), Path(settings.router or "")
     promise = stored_promise(router)
     return Shadows(Keeper(version, promise, evidence, settings, seed=0, judge=Judge()))
 

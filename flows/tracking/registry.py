@@ -21,6 +21,7 @@ from citer.errors import InputError
 from citer.evaluation.gate import Decision
 from citer.progress import say
 from citer.rule import Rule
+from citer.serving.evidence import evidence_place, is_there
 from citer.serving.status import standings
 from citer.stages import paths
 from citer.storage.tables import read_json
@@ -262,12 +263,12 @@ def _judged_by_traffic() -> bool:
 
 
 def _revoked(champion: ModelVersion) -> str:
-    """Say that this project's servers have revoked a champion's promise; empty if they have not.
+    """Say that servers have revoked a champion's promise; empty if they have not.
 
     Raises InputError if their evidence is damaged.
     """
-    evidence = home() / paths.EVIDENCE.name
-    found = standings(evidence) if evidence.exists() else {}
+    place = evidence_place(home() / paths.EVIDENCE.name)
+    found = standings(place) if is_there(place) else {}
     standing = found.get(f"{champion.name}/{champion.version}")
     if not standing or not standing.place:
         return ""

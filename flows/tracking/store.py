@@ -212,7 +212,9 @@ def _ask(uri: str) -> str | None:
             with create_engine(uri, poolclass=NullPool).connect() as connection:
                 return MigrationContext.configure(connection).get_current_revision()
         if uri.startswith("http"):
-            _request_health(uri)
+            creds = get_default_host_creds(uri)
+            given = {"verify": creds.verify, "cert": creds.client_cert_path}
+            requests.get(f"{uri.rstrip('/')}/health", timeout=ANSWER_SECONDS, **given)
         elif "://" not in uri and not uri.startswith("databricks"):
             raise ValueError(EXPECTED)
         return None
@@ -223,13 +225,6 @@ def _ask(uri: str) -> str | None:
         raise InputError(f"{named(uri)}: {_first_line(error)}") from None
     except SQLAlchemyError as error:
         raise StoreError(f"{named(uri)}: {_first_line(error)}") from None
-
-
-def _request_health(uri: str) -> None:
-    """Request the health page with the certificates of MLflow's client. Accept any status."""
-    creds = get_default_host_creds(uri)
-    page = f"{uri.rstrip('/')}/health"
-    requests.get(page, timeout=ANSWER_SECONDS, verify=creds.verify, cert=creds.client_cert_path)
 
 
 def make_tables(database: Path) -> None:

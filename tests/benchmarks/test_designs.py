@@ -12,9 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import designs
-from benchmarks.designs import COMPARED, Pairs, Subject, compared, measured, pairs, pooled, rows_of
-from benchmarks.study import read_study
+from benchmarks import study as module
+from benchmarks.study import (
+    COMPARED,
+    Pairs,
+    Subject,
+    compared,
+    measured,
+    pairs,
+    pooled,
+    read_study,
+    rows_of,
+)
 from citer.config.params import load_params
 from citer.demo import toy
 from citer.demo.knowledge import TRUTH, Design, knowledge
@@ -81,7 +90,7 @@ def test_the_cheapest_rules_that_reach_99_percent_are_compared() -> None:
     for name in COMPARED:
         low, high = found[name]["change"][1:]
         assert low <= found[name]["change"][0] <= high
-        assert len(found[name]["drawn"]) == designs.KEPT
+        assert len(found[name]["drawn"]) == module.KEPT
 
 
 def test_a_mix_of_two_rules_reaches_what_lies_between_them() -> None:
@@ -92,7 +101,7 @@ def test_a_mix_of_two_rules_reaches_what_lies_between_them() -> None:
 
 
 def unit(change: float, spread: float) -> dict[str, Any]:
-    drawn = np.random.default_rng(1).normal(change, spread, designs.KEPT).round(4).tolist()
+    drawn = np.random.default_rng(1).normal(change, spread, module.KEPT).round(4).tolist()
     own = {"cost": 0.2, "change": [change, change - 2 * spread, change + 2 * spread]}
     return {"slm": 0.4, "llm": 1.0, "cost": 0.2} | dict.fromkeys(COMPARED, own | {"drawn": drawn})
 
@@ -179,9 +188,9 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     copyfile(card, made(Path("data/pair/card.json")))
     copyfile(params, "params.yaml")
-    monkeypatch.setattr(designs, "make_clone", cloned)
-    monkeypatch.setattr(designs, "make_pair", make_pair)
-    monkeypatch.setattr(designs, "run_stages", run_stages)
+    monkeypatch.setattr(module, "make_clone", cloned)
+    monkeypatch.setattr(module, "make_pair", make_pair)
+    monkeypatch.setattr(module, "run_stages", run_stages)
     return done
 
 
@@ -219,7 +228,7 @@ def test_a_study_continues_names_what_did_not_run_and_goes_on_after_a_failure(
             raise CalledProcessError(1, "dvc")
         return unit(-subject.seed / 10, 0.01)
 
-    monkeypatch.setattr(designs, "measured", measure)
+    monkeypatch.setattr(module, "measured", measure)
     subjects = {name: Subject(seed=seed) for name, seed in (("a", 1), ("b", 2), ("c", 3))}
     study, target = STUDY.model_copy(update={"pairs": subjects}), tmp_path / "pairs.json"
     pairs(study, tmp_path, target)

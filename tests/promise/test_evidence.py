@@ -26,9 +26,8 @@ PROMISE = Promise(path=[str(RULE), str(EXACT)], graded=0.05, same=0.1, delta=0.0
 ALWAYS = ServeParams(shadow=1.0, false_alarms=1000)
 WRITE = """
 import sys
-from pathlib import Path
 from citer.serving.evidence import Evidence
-evidence = Evidence(Path(sys.argv[1]))
+evidence = Evidence(sys.argv[1])
 while True:
     print(evidence.add("v/1", "score 0.1", True, 0.05), flush=True)
 """
@@ -38,7 +37,7 @@ def problem(answer: str | None = None) -> Problem:
     return Problem("p", "number", "2 + 2?", None, None, answer, "test", "")
 
 
-def keeper(path: Path, told: list[Step] | None = None, **settings: float) -> Keeper:
+def keeper(path: Path | str, told: list[Step] | None = None, **settings: float) -> Keeper:
     wanted = ALWAYS.model_copy(update=settings)
     tell = [] if told is None else told
 

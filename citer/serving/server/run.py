@@ -14,7 +14,7 @@ from citer.config.params import Params
 from citer.errors import InputError
 from citer.progress import say
 from citer.rule import Rule
-from citer.serving.evidence import Evidence
+from citer.serving.evidence import Evidence, evidence_place
 from citer.serving.log import Traffic
 from citer.serving.server.app import make_app
 from citer.serving.server.metrics import Metrics
@@ -76,7 +76,7 @@ def serve(
     """
     host, port = listener.getsockname()[:2]
     keys, registry = accepted_keys(host), CollectorRegistry()
-    evidence = Evidence(paths.EVIDENCE) if params.serve.shadow else None
+    evidence = Evidence(evidence_place(paths.EVIDENCE)) if params.serve.shadow else None
     observed = Observers(registry, params, traffic, evidence, told)
     releases = Releases(latest, fetch, params, rule, observed)
     gc.collect()

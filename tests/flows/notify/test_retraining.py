@@ -110,8 +110,8 @@ def test_a_revoked_promise_ends_in_a_new_champion_that_serves(server: Server) ->
     with running(server.env, "worker", "start", "--pool", "cpu"), serving(serve, own, url):
         client = Client(url)
         assert client.versions([next(three)["problem"] for _ in range(ASKED)]) == {VERSION}
-        until(lambda: standings(paths.EVIDENCE)[VERSION].seen, 300)
-        before = standings(paths.EVIDENCE)[VERSION]
+        until(lambda: standings(str(paths.EVIDENCE))[VERSION].seen, 300)
+        before = standings(str(paths.EVIDENCE))[VERSION]
         assert before.place == 0
         for _ in range(20):
             Evidence(paths.EVIDENCE).add(VERSION, str(before.rule), True, 0.1)
@@ -124,7 +124,7 @@ def test_a_revoked_promise_ends_in_a_new_champion_that_serves(server: Server) ->
     [event] = events(server)
     assert event["payload"]["router"] == VERSION
     assert event["payload"]["rule"] == stricter
-    assert standings(paths.EVIDENCE)["citer-router/2"].place == 0
+    assert standings(str(paths.EVIDENCE))["citer-router/2"].place == 0
     check_rows(*re.findall(r"branch (retrain/\S+)", message))
 
 

@@ -112,7 +112,7 @@ def test_a_step_that_a_lost_registry_missed_is_written_later(
     assert len(missed) == 2 == kept.standing.place
     assert all("no answer (ConnectionError)" in each for each in missed)
     assert len(kept.evidence.after(kept.version)) == 6
-    assert standings(paths.EVIDENCE)[kept.version].steps == kept.standing.steps
+    assert standings(str(paths.EVIDENCE))[kept.version].steps == kept.standing.steps
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     registry.open_store("citer")
     assert version(2).description == before
