@@ -223,7 +223,7 @@ def test_a_clock_that_is_set_back_has_no_influence(
     with running(release) as server:
         for number in range(6):
             day = datetime(2020, 1, 9 - number, tzinfo=UTC)
-            monkeypatch.setattr("citer.serving.evidence._now", lambda day=day: f"{day:%F %T}")
+            monkeypatch.setattr("citer.serving.evidence.now", lambda day=day: f"{day:%F %T}")
             ask(server, number)
             settled(server, number + 1)
     entries = keeper.evidence.after(VERSION)
