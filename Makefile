@@ -26,7 +26,7 @@ slow: install
 
 # Tests against a real vLLM, in an environment of its own: make vllm VLLM_PYTHON=… to use another.
 vllm: install $(if $(filter .venv-vllm/%,$(VLLM_PYTHON)),.venv-vllm/.installed)
-	VLLM_PYTHON=$(abspath $(VLLM_PYTHON)) $(BIN)/pytest -m vllm tests/vllm
+	VLLM_PYTHON=$(abspath $(VLLM_PYTHON)) $(BIN)/pytest -n 2 --dist loadfile -m vllm tests/vllm
 
 .venv-vllm/.installed: .ci/vllm
 	.ci/vllm $(PYTHON)
