@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from citer.serving.evidence import PLACE
 from citer.stages import paths
 
 
@@ -12,7 +11,7 @@ def status(
     evidence: Annotated[
         str,
         typer.Option(
-            envvar=PLACE,
+            envvar="CITER_EVIDENCE",
             help="Where the servers keep their evidence: a file, or an address of Postgres.",
         ),
     ] = str(paths.EVIDENCE),

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,9 @@ class Evidence:
         self._driver: Any = sqlite3  # its functions are those of DB-API (PEP 249)
         if self._postgres:
             try:
-                import psycopg2
+                self._driver = import_module("psycopg2")  # not everybody needs it
             except ImportError:
                 raise self._unusable("pip install psycopg2-binary") from None
-            self._driver = psycopg2
         with self._opened() as cursor:
             if not self._postgres:
                 cursor.execute("PRAGMA journal_mode = WAL")
