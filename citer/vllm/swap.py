@@ -18,7 +18,7 @@ from citer.vllm.log import ChatLog, open_log
 from citer.vllm.registry import fetched
 
 LOG = logging.getLogger(__name__)
-# Settings of an SLM by which the network in memory is built.
+# Settings that do not change the network, which the engine has in memory.
 NAMED_ONLY = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
 
 

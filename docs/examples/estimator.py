@@ -30,6 +30,7 @@ from citer.decoding.answer import Visit
 from citer.decoding.policy import StepView, scorer_for
 from citer.evaluation.cost import Batch, Prices, Trace
 from citer.models.pair import Pair, Text, predict
+from citer.pairs.exact import Forced
 from citer.pairs.profile import COLUMNS
 from citer.rule import LLM, Rule
 from citer.serving.deployment import deploy, served_pair
@@ -93,22 +94,14 @@ class Estimator:
         self._clear()
 
 
-@dataclass(frozen=True)
-class Read:
-    """An answer of the LLM, read by the SLM: scores of each token, and whether both agree."""
-
-    prompt_len: int
-    agrees: Sequence[bool]
-    scores: Mapping[str, Sequence[float]]
-
-    def trace(self, visits: Sequence[Visit]) -> Trace:
-        return Trace.of(self.prompt_len, len(self.agrees), visits)
+def trace(answer: Forced, visits: Sequence[Visit]) -> Trace:
+    return Trace.of(answer.prompt_len, len(answer.agrees), visits)
 
 
 @torch.inference_mode()
 def read(
     pair: Pair, texts: Sequence[Text], scorers: Mapping[str, Callable[..., torch.Tensor]]
-) -> list[Read]:
+) -> list[Forced]:
     """Let the SLM read texts."""
     agrees, scores = list[bool](), {name: list[float]() for name in scorers}
     for predicted in predict(pair.slm, pair.vocabulary, texts):
@@ -117,15 +110,15 @@ def read(
         agrees += (predicted.logits_CV.argmax(-1) == predicted.given_C).tolist()
         for name, scorer in scorers.items():
             scores[name] += scorer(view).tolist()
-    found, start = list[Read](), 0
+    found, start = list[Forced](), 0
     for text in texts:
         own = slice(start, start + len(text.ids) - text.first)
-        found.append(Read(text.first, agrees[own], {k: v[own] for k, v in scores.items()}))
+        found.append(Forced(text.first, agrees[own], {k: v[own] for k, v in scores.items()}))
         start = own.stop
     return found
 
 
-def visits(answer: Read, risk: float, name: str, estimator: Estimator) -> list[Visit]:
+def visits(answer: Forced, risk: float, name: str, estimator: Estimator) -> list[Visit]:
     """Return the visits of an exact rule with this threshold and score."""
     made, written, tokens = list[Visit](), 0, len(answer.agrees)
     scores = answer.scores["largest probability" if name == ESTIMATOR else name]
@@ -149,16 +142,16 @@ def cost(prices: Prices, traces: Sequence[Trace], alone: Sequence[Trace], batch:
     return prices.moved(*batch.work(traces)) / prices.moved(*batch.work(alone))
 
 
-def compared(prices: Prices, answers: Sequence[Read]) -> list[dict[str, object]]:
+def compared(prices: Prices, answers: Sequence[Forced]) -> list[dict[str, object]]:
     """Return a row a score, with its visits and costs at the best threshold of each batch."""
-    alone = [each.trace([Visit(0, n, n) for n in range(len(each.agrees))]) for each in answers]
+    alone = [trace(each, [Visit(0, n, n) for n in range(len(each.agrees))]) for each in answers]
     middle, rows = len(answers) // 2, list[dict[str, object]]()
     for name in (*SCORES, ESTIMATOR):
         row: dict[str, object] = {"score": name}
         own = {}
         for risk in RISKS:
             estimator = Estimator(RULE.cap)
-            own[risk] = [each.trace(visits(each, risk, name, estimator)) for each in answers]
+            own[risk] = [trace(each, visits(each, risk, name, estimator)) for each in answers]
         for batch in COLUMNS:
             chosen = min(
                 RISKS, key=lambda at: cost(prices, own[at][:middle], alone[:middle], batch)
