@@ -3,7 +3,6 @@
 import errno
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
 from safetensors import SafetensorError
 
 from citer.errors import InputError, read_text, reading
@@ -117,31 +117,19 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file. Raises InputError if it is missing or not JSON."""
-    return _parsed(path, read_text(path))
-
-
-def _parsed(path: Path, text: str, **hooks: Any) -> Any:
+    text = read_text(path)
     try:
-        content = json.loads(text, **hooks)
-        json.dumps(content, ensure_ascii=False).encode()  # raises for half a surrogate pair
-    except (ValueError, RecursionError) as error:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from None
-    return content
-
-
-def _finite(number: str) -> float:
-    if not math.isfinite(float(number)):
-        raise ValueError(f"{number}, expected a finite number")
-    return float(number)
 
 
 def read_as(path: Path, kind: type[T]) -> T:
     """Parse a JSON file as `kind`. Raises InputError with the file and the wrong key."""
-    content = _parsed(path, read_text(path), parse_float=_finite, parse_constant=_finite)
-    adapter = TypeAdapter(kind)
+    content, adapter = read_json(path), TypeAdapter(kind)
     try:
         parsed = adapter.validate_python(content)
-        # Raises for a float that was parsed from the text "nan".
+        # Raises for a float that was parsed from 1e999 or the text "nan".
         json.dumps(adapter.dump_python(parsed), default=str, allow_nan=False)
     except ValidationError as error:
         raise InputError(f"{path}: {complaint(error)}") from None

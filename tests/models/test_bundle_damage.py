@@ -139,7 +139,7 @@ def rule(visit: str, at: float, **more: object) -> Callable[[dict[str, Any]], ob
         (mlp("dropout", -1), "heads.stand.mlp.dropout: -1: expected greater than or equal to 0"),
         (mlp("dropout", 1), "heads.stand.mlp.dropout: 1: expected less than 1"),
         (calibration("slope", 10**30), "heads.agree.calibration.slope: 1000000"),
-        (calibration("slope", math.nan), "not JSON: NaN, expected a finite number"),
+        (calibration("slope", math.nan), "not JSON: expected value"),
         (calibration("intercept", -(10**30)), "heads.agree.calibration.intercept: -1000000"),
         (rule("score", 2.0), "threshold.rule: 'score 2.0': expected `score τ`"),
         (rule("every", 0), "threshold.rule: 'every 0.0': expected `score τ`"),
