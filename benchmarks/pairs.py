@@ -134,7 +134,7 @@ def random_subject(
         for model, own in shapes.items()
     )
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
-    pair = Pair(slm, llm, tokenizer, "", (), PlainPrompts(PromptSettings(), tokenizer, [0]))
+    pair = Pair(slm, llm, tokenizer, {}, (), PlainPrompts(PromptSettings(), tokenizer, [0]))
 
     def prompts(count: int) -> list[list[int]]:
         generator = torch.Generator().manual_seed(SEED)

@@ -40,7 +40,7 @@ from citer.decoding.policy import scorer_for, weight_bytes
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
-from citer.models.bundle import folder_identity, read_bundle, stored_prompts, write_bundle
+from citer.models.bundle import read_bundle, read_card, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.progress import progress
@@ -242,8 +242,8 @@ def drafter(study: Study, folder: Path) -> tuple[Path, Path]:
     shutil.copytree(study.slm, slm)
     widen(study.slm, slm)
     heads, card = read_bundle(study.bundle)
-    prompts = stored_prompts(study.bundle)
-    identity = folder_identity(PairFolder(slm, study.llm, prompts), card["dtype"])
+    prompts = read_card(study.bundle).prompts
+    identity = PairFolder(slm, study.llm, prompts).identity(card["dtype"])
     write_bundle(router, heads, card | identity)
     return slm, router
 

@@ -15,7 +15,6 @@ from citer.evaluation.cost import schedules
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study, study_stamp
 from citer.evaluation.sweep import request
-from citer.models.bundle import identity
 from citer.models.router import Router
 from citer.models.sampling import Sampler
 from citer.rule import Rule
@@ -69,7 +68,7 @@ def chosen_of(study: Study, found: Findings) -> tuple[Chosen, list[Step]]:
 
 def stamp_of(study: Study) -> dict:
     asked, settings = [*study.validation, *study.test], (study.params, study.decode, study.seed)
-    return study_stamp(identity(study.pair), asked, *settings)
+    return study_stamp(study.pair.identity, asked, *settings)
 
 
 def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, int]]:

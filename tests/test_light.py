@@ -18,7 +18,7 @@ from citer.cli.extra import EXTRAS
 from citer.cli.main import COMMANDS
 from citer.cli.stages import LIGHT
 from citer.config.params import load_params
-from citer.models.bundle import identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.pairs.profile import BOUND, COLUMNS, Agreement
@@ -103,7 +103,7 @@ def project(tmp_path: Path) -> Path:
     text = text.replace("max_new_tokens: 128", "max_new_tokens: 6")
     (tmp_path / "params.yaml").write_text(text)
     pair = load_pair(PairFolder(slm, llm), load_params().pair.model_copy(update={"device": "cpu"}))
-    card = identity(pair) | {"threshold": {"rule": asdict(Rule("risk", 0.5, audit=0.1))}}
+    card = pair.identity | {"threshold": {"rule": asdict(Rule("risk", 0.5, audit=0.1))}}
     write_bundle(tmp_path / "router", random_router(pair.slm.hidden_size), card)
     return tmp_path
 

@@ -11,7 +11,7 @@ from citer.data.problems import Problem
 from citer.data.prompts import FORMATS, PromptFormat, PromptSettings, token_ids
 from citer.errors import InputError
 from citer.labelling.scoring import half_metadata
-from citer.models.bundle import folder_identity, identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_pair
 from citer.rule import Rule
@@ -68,7 +68,7 @@ def test_answers_continue_the_prompts_of_the_format(
     folders: PairFolder, params: PairParams, tmp_path: Path
 ) -> None:
     router = random_router(folders.slm.config.hidden_size)
-    write_bundle(tmp_path / "bundle", router, folder_identity(folders, params.dtype))
+    write_bundle(tmp_path / "bundle", router, folders.identity(params.dtype))
     deployed = deploy(tmp_path / "bundle", folders, params, LLM_ALONE, slots=2, max_new_tokens=8)
     for reply in deployed.replies([MATH, MC]):
         ids, pair = list(folders.prompts.prompt_ids(reply.problem)), deployed.pair
@@ -82,11 +82,11 @@ def test_identities_differ_only_in_the_template(
     tiny_pair: TinyPair, folders: PairFolder, params: PairParams, tmp_path: Path
 ) -> None:
     plain = PairFolder(*tiny_pair)
-    roles_identity = folder_identity(folders, params.dtype)
-    plain_identity = folder_identity(plain, params.dtype)
+    roles_identity = folders.identity(params.dtype)
+    plain_identity = plain.identity(params.dtype)
     assert roles_identity == plain_identity | {"template": folders.prompts.digest}
     assert roles_identity != plain_identity
-    assert identity(load_pair(folders, params)) == roles_identity
+    assert load_pair(folders, params).identity == roles_identity
     for name in ("slm", "llm"):
         half = half_metadata(name, folders, params.dtype)
         assert half["template"] == folders.prompts.digest

@@ -25,7 +25,6 @@ from citer.evaluation.methods import MODELS, Kind, Style
 from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.sweep import Line, Method, Run, request, sweep
 from citer.executors.base import Executor
-from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.models.sampling import Sampler
 from citer.progress import say
@@ -62,7 +61,7 @@ class Study:
     @cached_property
     def conditions(self) -> Conditions:
         questions = [*self.validation, *self.test]
-        return Conditions.of(questions, self.params.sampling, identity(self.pair))
+        return Conditions.of(questions, self.params.sampling, self.pair.identity)
 
     @cached_property
     def batches(self) -> list[Batch]:

@@ -23,6 +23,7 @@ from citer.config.pair import Weights
 from citer.data.prompts import FORMATS, PromptFormat, PromptSettings
 from citer.errors import InputError, reading
 from citer.models.families import Config, EosSetting, check_settings
+from citer.models.router import FEATURE
 from citer.models.tokenizer import load_tokenizer, named_eos_ids, tokenizer_digest, tokenizer_parts
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import (
@@ -221,6 +222,20 @@ class PairFolder:
     @property
     def tokenizer_digest(self) -> str:
         return tokenizer_digest(self.slm.tokenizer_parts, self.eos_ids)
+
+    def identity(self, dtype: str) -> dict[str, Any]:
+        """Return the fields of a router's card that bind it to this pair, loaded in `dtype`."""
+        slm, llm = (
+            {"id": model.path.as_posix(), "digest": model.digest} for model in (self.slm, self.llm)
+        )
+        return {
+            "feature": FEATURE,
+            "slm": slm,
+            "llm": llm,
+            "dtype": dtype,
+            "tokenizer": self.tokenizer_digest,
+            "template": self.prompts.digest,
+        }
 
     @property
     def prompts(self) -> PromptFormat:

@@ -133,6 +133,8 @@ def bytes_of(module: nn.Module) -> int:
 class Pair:
     """A small and a large model with one tokenizer. `eos_ids[0]` ends a reference.
 
+    `identity` is that of `PairFolder`, for the precision in which the models are loaded.
+
     An `llm` that is no LanguageModel is a `ServedModel` (citer/models/served.py) or a `Verifier`
     (citer/decoding/verifier.py). Outside `citer.decoding`, only the LLM's card is used.
     """
@@ -140,7 +142,7 @@ class Pair:
     slm: LanguageModel
     llm: LanguageModel | Carded
     tokenizer: PreTrainedTokenizerFast
-    tokenizer_digest: str
+    identity: dict[str, Any]
     eos_ids: tuple[int, ...]
     prompts: PromptFormat
 
@@ -216,8 +218,8 @@ def load_pair(
 
 
 def make_pair(folders: PairFolder, slm: LanguageModel, llm: LanguageModel | Carded) -> Pair:
-    facts = folders.tokenizer_digest, folders.eos_ids, folders.prompts
-    return Pair(slm, llm, folders.slm.tokenizer, *facts)
+    identity = folders.identity(str(slm.dtype).removeprefix("torch."))
+    return Pair(slm, llm, folders.slm.tokenizer, identity, folders.eos_ids, folders.prompts)
 
 
 def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:

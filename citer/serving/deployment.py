@@ -13,15 +13,7 @@ from citer.decoding.answer import Answer, Counts, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy, routed
 from citer.errors import InputError
-from citer.models.bundle import (
-    Card,
-    Place,
-    check_identity,
-    folder_identity,
-    read_bundle,
-    read_card,
-    stored_prompts,
-)
+from citer.models.bundle import check_identity, read_bundle, read_card
 from citer.models.folder import Carded, ModelFolder, PairFolder
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.room import check_characters, check_fits
@@ -143,9 +135,9 @@ def deploy(
     before any weight is loaded, if the router was made for another pair or lacks the rule's head.
     """
     router, card = read_bundle(bundle)
-    check_identity(card, folder_identity(folders, params.dtype), bundle)
+    check_identity(card, folders.identity(params.dtype), bundle)
     routed(router, rule)
-    place = stored_place(bundle)
+    place = read_card(bundle).serve
     if place.engine != "citer":
         warn(f"{bundle}: its rule was chosen for {place.engine}, and may not be the cheapest here")
     pair = load_pair(folders, params, loaded)
@@ -165,19 +157,14 @@ def served_pair(
 
     The LLM runs here, or on the vLLM server at `llm_url` (see `Server`). Raises InputError.
     """
-    own, prompts = bundle / "slm", stored_prompts(bundle)
+    own, prompts = bundle / "slm", read_card(bundle).prompts
     folder = ModelFolder(own if own.is_dir() else slm, prompts, slm_weights)
     return PairFolder(folder, llm_folder(llm, llm_url, prompts, patience))
 
 
-def stored_place(bundle: Path) -> Place:
-    """Return the place for which registration stored the rule."""
-    return Card.model_validate(read_card(bundle)).serve
-
-
 def stored_rule(bundle: Path) -> Rule:
     """Return the rule that registration stored with a router. Raises InputError without one."""
-    deployed = read_card(bundle).get("threshold")
+    deployed = read_card(bundle).threshold
     if not deployed:
         raise InputError(f"{bundle}: no rule in router.json: give --rule, or a registered router")
-    return Rule(**deployed["rule"])
+    return deployed.rule

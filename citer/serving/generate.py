@@ -14,7 +14,7 @@ from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, Grade, assess, failures
 from citer.decoding.answer import Counts
 from citer.errors import InputError, reading
-from citer.models.bundle import stored_prompts
+from citer.models.bundle import read_card
 from citer.models.room import check_room
 from citer.models.sampling import Sampler
 from citer.progress import progress, say
@@ -44,7 +44,7 @@ def generate(
     rule = rule or stored_rule(bundle)
     with reading(source):
         source.stat()  # a missing input is reported before a router that cannot be read
-    rows = load_problems(source, stored_prompts(bundle).tasks, requires="question")
+    rows = load_problems(source, read_card(bundle).prompts.tasks, requires="question")
     check_target(output)
     if output.resolve() == source.resolve():
         raise InputError(f"{output}: expected another file than the input")

@@ -14,7 +14,7 @@ from citer.config.params import SHIPPED, DecodeParams, Params, load_params
 from citer.data.prompts import PromptKind
 from citer.decoding.policy import head_name
 from citer.errors import InputError
-from citer.models.bundle import folder_identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.router import Head, Router
 from citer.rule import Rule
 from citer.stages.folders import base_pair
@@ -47,7 +47,7 @@ def untrained(params: Params, rule: Rule | None) -> Iterator[Path]:
     own = certain(rule)
     head_name((), own)  # raises
     folders = base_pair(params)
-    card = folder_identity(folders, params.pair.dtype)
+    card = folders.identity(params.pair.dtype)
     card |= {"prompts": params.prompts.model_dump(mode="json"), "threshold": {"rule": asdict(own)}}
     with TemporaryDirectory(prefix="citer-") as folder:
         bundle = Path(folder) / "router"

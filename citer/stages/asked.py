@@ -9,7 +9,6 @@ from citer.data.problems import Problem, read_problems
 from citer.data.splits import held_out
 from citer.errors import InputError
 from citer.evaluation.study import Study, study_stamp
-from citer.models.bundle import folder_identity
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
 from citer.models.room import check_room, with_room
@@ -39,7 +38,7 @@ class Asked(NamedTuple):
         both = [*validation, *test]
         folders = finetuned_pair(params)
         check_room(paths.named(both, paths.referenced), folders, params.decode.max_new_tokens)
-        identity = folder_identity(folders, params.pair.dtype)
+        identity = folders.identity(params.pair.dtype)
         stamp = study_stamp(identity, both, params.evaluate, params.decode, params.seed)
         return cls(folders, identity, validation, test, stamp)
 

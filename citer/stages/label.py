@@ -23,7 +23,7 @@ from citer.executors.base import Executor
 from citer.labelling.contests import ByRow
 from citer.labelling.labeller import Labeller, Rollout, label_in_chunks
 from citer.labelling.suffix import Calibration, Suffix, calibrate
-from citer.models.bundle import check_identity, folder_identity, read_bundle
+from citer.models.bundle import check_identity, read_bundle
 from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
@@ -104,7 +104,7 @@ def _read(params: Params, iteration: int) -> Inputs:
     problems = {p.problem_id: p for p in read_problems(paths.referenced("preference"))}
     check_answers(params.label.method, problems.values(), paths.referenced("preference"))
     folders = finetuned_pair(params)
-    check_identity(identity, folder_identity(folders, params.pair.dtype), paths.SLM_TOKENS)
+    check_identity(identity, folders.identity(params.pair.dtype), paths.SLM_TOKENS)
     examples = folders.prompts.encode_all(problems.values())
     room = params.decode.max_new_tokens  # a rollout may begin after any token of a reference
     check_examples(examples, folders.context, room, "decode.max_new_tokens")

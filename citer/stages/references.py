@@ -13,7 +13,6 @@ from citer.data.tasks import task_label
 from citer.data.tasks.grading import failures
 from citer.errors import InputError
 from citer.labelling.references import Trying, Written, write
-from citer.models.bundle import folder_identity
 from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
@@ -112,7 +111,7 @@ def _ways(params: Params) -> dict[str, Trying]:
 def _partial(folders: PairFolder, params: Params) -> Path:
     """Return the folder for unfinished work, named by all that the answers depend on."""
     settings = (
-        str(folder_identity(folders, params.pair.dtype)),
+        str(folders.identity(params.pair.dtype)),
         params.model_dump_json(include={"pair", "references", "decode", "seed"}),
         params.evaluate.model_dump_json(include={"sampling", "against"}),
         code_digest("references"),

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from citer.config.params import Params
 from citer.data.tokens import read_features, read_identity
-from citer.models.bundle import check_identity, read_bundle, stored_prompts, write_bundle
+from citer.models.bundle import check_identity, read_bundle, read_card, write_bundle
 from citer.models.device import announce, resolve_device
 from citer.models.router import Router
 from citer.progress import say
@@ -41,7 +41,7 @@ def run(params: Params, iteration: int) -> None:
     trained, narrow = train_head(*examples), train_head(*examples, NARROW)
     heads = {"stand": trained.head, "narrow": narrow.head, "logistic": train_logistic(*examples)}
     card = identity | {
-        "prompts": stored_prompts(paths.COMMON).model_dump(mode="json"),
+        "prompts": read_card(paths.COMMON).prompts.model_dump(mode="json"),
         "iteration": iteration,
         "data": data,
         "labels": metadata["labels"],

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from citer.config.params import Params, RuleText
 from citer.data.problems import read_problems
 from citer.decoding.policy import routed
-from citer.models.bundle import Place, check_identity, folder_identity, read_bundle
+from citer.models.bundle import Place, check_identity, read_bundle
 from citer.models.device import announce
 from citer.models.outlined import open_pair
 from citer.models.sampling import Sampler
@@ -28,7 +28,7 @@ def run(params: Params, iteration: int) -> None:
     deployed = read_as(paths.report(iteration) / paths.DEPLOYED, _Deployed)
     router, card = read_bundle(paths.router(iteration))
     folders = finetuned_pair(params)
-    own = folder_identity(folders, params.pair.dtype)
+    own = folders.identity(params.pair.dtype)
     check_identity(card, own, paths.router(iteration))
     pair, executor = open_pair(folders, params.pair, params.workers)
     policy = routed(router.to(pair.slm.device), deployed.rule)

@@ -20,18 +20,12 @@ from pydantic import ValidationError, model_validator
 from citer.config.params import ShadowParams
 from citer.decoding.policy import head_name
 from citer.errors import InputError
-from citer.models.bundle import (
-    check_identity,
-    folder_identity,
-    read_bundle,
-    read_card,
-    stored_prompts,
-)
+from citer.models.bundle import check_identity, read_bundle, read_card
 from citer.models.folder import PairFolder
 from citer.models.router import Router
 from citer.rule import LLM, Rule
 from citer.sections import LocalPath, complaint
-from citer.serving.deployment import stored_place, stored_rule
+from citer.serving.deployment import stored_rule
 from citer.serving.evidence import is_address
 from citer.serving.promise import stored_promise
 from citer.serving.untrained import certain
@@ -181,7 +175,7 @@ def read_served(settings: Settings, engine: Engine) -> tuple[Served, Router]:
 def _registered(folder: Path) -> str:
     """Return the rule of a router's version. Raises InputError if it was certified elsewhere."""
     rule = stored_rule(folder)
-    if rule.asks_slm and not rule.exact and stored_place(folder).engine != "vllm":
+    if rule.asks_slm and not rule.exact and read_card(folder).serve.engine != "vllm":
         expected = "expected one of `serve: {engine: vllm}`, or a `rule` in the settings of citer"
         raise InputError(f"{folder}: `{rule}` was certified for another server, {expected}")
     return str(rule)
@@ -197,15 +191,14 @@ def check_pair(router: Path, engine: Engine) -> None:
         raise InputError(f"{router}: scores an SLM, but {engine.method} drafts; {expected}")
     _check_engine(engine)
     card = read_card(router)
-    if card["dtype"] != engine.dtype:  # before the digests, which may take minutes
-        made = f"{router} was made for {card['dtype']}"
-        raise InputError(f"--dtype {engine.dtype}: {made}, expected --dtype {card['dtype']}")
-    if card["slm"]["digest"].endswith("-int8"):
+    if card.dtype != engine.dtype:  # before the digests, which may take minutes
+        made = f"{router} was made for {card.dtype}"
+        raise InputError(f"--dtype {engine.dtype}: {made}, expected --dtype {card.dtype}")
+    if card.slm.digest.endswith("-int8"):
         expected = "expected one for its stored weights"
         raise InputError(f"{router}: made for an SLM with pair.slm_weights: int8, {expected}")
-    prompts = stored_prompts(router)
-    pair = PairFolder(Path(engine.slm), Path(engine.llm), prompts)
-    check_identity(card, folder_identity(pair, engine.dtype), router)
+    pair = PairFolder(Path(engine.slm), Path(engine.llm), card.prompts)
+    check_identity(card.model_dump(), pair.identity(engine.dtype), router)
 
 
 def _check_engine(engine: Engine) -> None:

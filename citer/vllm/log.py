@@ -13,7 +13,7 @@ from citer.data.importing import parse_question
 from citer.data.tasks.rows import RowError
 from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import Policy, always_slm
-from citer.models.bundle import stored_prompts
+from citer.models.bundle import read_card
 from citer.models.folder import ModelFolder
 from citer.rule import Rule
 from citer.serving.deployment import Observer, Reply
@@ -55,7 +55,7 @@ def open_log(
     """
     if not settings.router or not (settings.log or settings.evidence):
         return None
-    tasks, observer = stored_prompts(Path(settings.router)).tasks, None
+    tasks, observer = read_card(Path(settings.router)).prompts.tasks, None
     shadows = open_shadows(settings, version) if settings.evidence else None
     traffic = before.traffic if before else None
     if settings.log:

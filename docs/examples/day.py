@@ -32,7 +32,6 @@ from citer.decoding.policy import weight_bytes
 from citer.demo.knowledge import NAMES, OTHER_WORLD, TRUTH, knowledge
 from citer.demo.toy import rows
 from citer.evaluation.cost import Prices, Trace
-from citer.models.bundle import identity
 from citer.models.folder import Carded
 from citer.models.pair import LanguageModel
 from citer.progress import say
@@ -103,7 +102,7 @@ class Server:
         evidence = Evidence(paths.EVIDENCE)  # the gate reads it
         self.keeper = Keeper(self.version, promise, evidence, serve, SEED, self._told)
         pair = self.deployment.pair
-        stamp = identity(pair) | {"version": self.version}
+        stamp = pair.identity | {"version": self.version}
         self.log = traffic.observer(stamp, pair.tokenizer.decode)
 
     def _told(self, _version: str, _standing: object, step: Any) -> None:

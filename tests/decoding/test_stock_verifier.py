@@ -14,7 +14,6 @@ from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.verifier import LocalVerifier, Query, Verdict
 from citer.labelling.scoring import half, score
-from citer.models.bundle import identity
 from citer.models.device import device_for, device_map_for
 from citer.models.folder import ModelFolder
 from citer.models.network import STOCK
@@ -167,7 +166,7 @@ def test_a_stock_model_is_not_captured_as_cuda_graphs(stock_pair: Pair) -> None:
 
 
 def test_the_identity_does_not_depend_on_the_devices(kin: Pair, stock_pair: Pair) -> None:
-    assert identity(stock_pair) == identity(kin)
+    assert stock_pair.identity == kin.identity
 
 
 def test_several_gpus_share_the_llm_and_the_slm_runs_on_the_last_one(

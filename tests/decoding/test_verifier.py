@@ -15,7 +15,6 @@ from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.verifier import ForcedScores, LocalVerifier, Query, Verdict
 from citer.evaluation.cost import Prices
 from citer.labelling.scoring import half, llm_half, score
-from citer.models.bundle import identity
 from citer.models.folder import ModelCard
 from citer.models.pair import Pair, Text
 from citer.rule import Rule
@@ -87,7 +86,7 @@ def test_an_llm_in_another_process_has_the_same_prices_and_identity(
     kin: Pair, remote_pair: Pair
 ) -> None:
     assert Prices.of(remote_pair, 17) == Prices.of(kin, 17)
-    assert identity(remote_pair) == identity(kin)
+    assert remote_pair.identity == kin.identity
     assert remote_pair.vocabulary == kin.vocabulary
 
 

@@ -14,7 +14,6 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.serving.log import Traffic
 from citer.serving.server.metrics import Metrics
@@ -67,7 +66,7 @@ class Served:
 
 def _serve(pair: Pair, port: int, log: Path) -> None:
     traffic = Traffic(log, rows=ROWS)
-    stamp = identity(pair) | {"version": "tiny/1"}
+    stamp = pair.identity | {"version": "tiny/1"}
     observers = [traffic.observer(stamp, pair.tokenizer.decode)]
     release = Release("tiny/1", deployed(pair), observers)
     settings = Settings("tiny", 8, poll=60)

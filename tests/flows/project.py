@@ -14,7 +14,7 @@ from citer.config.params import PairParams
 from citer.evaluation.choice import ChosenRule
 from citer.evaluation.measure import Conditions, Measure
 from citer.evaluation.points import rule_columns
-from citer.models.bundle import identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.rule import LLM as LLM_ALONE
@@ -181,7 +181,7 @@ def _write_router(seed: int, k: int, labels: dict[str, Any] | None) -> None:
     router = random_router(pair.slm.hidden_size, seed * 10 + k)
     own = {} if labels is None else {"labels": labels}
     folder = Iteration(k).router
-    write_bundle(folder, router, identity(pair) | {"iteration": k} | own)
+    write_bundle(folder, router, pair.identity | {"iteration": k} | own)
     write_json(folder / "metrics.json", {"best_epoch": 7})
     write_json(folder / paths.CURVE, CURVE)
     write_table(folder / paths.HOLDOUT, HOLDOUT.empty_table(), HOLDOUT, {})

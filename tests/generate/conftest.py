@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from citer.config.params import DecodeParams, Params, load_params
-from citer.models.bundle import folder_identity, identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from citer.serving.deployment import Deployment, deploy, served_pair
 from citer.storage.tables import read_json, write_json
@@ -34,9 +34,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
 def bundle(params: Params, tmp_path: Path) -> Path:
     pair = own_pair(params)
     router = random_router(pair.slm.hidden_size)
-    write_bundle(
-        tmp_path / "bundle", router, identity(pair) | {"threshold": {"rule": asdict(RULE)}}
-    )
+    write_bundle(tmp_path / "bundle", router, pair.identity | {"threshold": {"rule": asdict(RULE)}})
     return tmp_path / "bundle"
 
 
@@ -46,7 +44,7 @@ def number_bundle(params: Params, bundle: Path) -> Path:
     card = read_json(bundle / "router.json") | {"prompts": {"tasks": ["exact", "number"]}}
     write_json(bundle / "router.json", card)
     folders = served_pair(bundle, Path("data/models/slm"), Path(params.pair.llm))
-    write_json(bundle / "router.json", card | folder_identity(folders, params.pair.dtype))
+    write_json(bundle / "router.json", card | folders.identity(params.pair.dtype))
     return bundle
 
 

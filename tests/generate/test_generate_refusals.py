@@ -8,7 +8,7 @@ import pytest
 
 from citer.config.params import Params
 from citer.errors import InputError
-from citer.models.bundle import identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.router import Head, Router
 from citer.rule import Rule
 from citer.serving.deployment import Deployment
@@ -25,7 +25,7 @@ def test_a_bundle_without_a_rule_asks_for_one(params: Params, tmp_path: Path) ->
     write_bundle(
         tmp_path / "bare",
         Router({"stand": Head(None), "agree": Head(None)}),
-        identity(own_pair(params)),
+        own_pair(params).identity,
     )
     source = tmp_path / "q.jsonl"
     source.write_text(json.dumps(MATH[1]))

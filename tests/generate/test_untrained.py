@@ -49,7 +49,7 @@ def test_an_exact_rule_without_a_router_gives_the_llms_own_text(
 def test_certainty_scores_where_a_rule_names_no_scorer(based: Params) -> None:
     with untrained(based, Rule.parse("risk 0.7 audit 1")) as bundle:
         assert stored_rule(bundle) == Rule.parse("risk 0.7 audit 1 by probability")
-        assert read_card(bundle)["slm"]["id"] == "data/models/slm"
+        assert read_card(bundle).slm.id == "data/models/slm"
         assert read_bundle(bundle)[0].heads["none"].mlp is None
     assert not bundle.exists()
 

@@ -150,7 +150,7 @@ def test_scoring_and_the_engine_compute_the_same_from_a_state(
     """This includes pairs with several EOS tokens."""
     eos_ids = (0, *range(10, model.vocab_size, 12))
     slm = ModelFolder(pair.slm)
-    pair_of_one = Pair(model, model, slm.tokenizer, "", eos_ids, slm.prompts)
+    pair_of_one = Pair(model, model, slm.tokenizer, {}, eos_ids, slm.prompts)
     table = score(half(model, pair_of_one.vocabulary), examples, 10_000, lambda _: None)
     hidden_NH = torch.cat([_states(model, example)[0] for example in examples.values()])
     gt_N, place_N2 = _column(table, "gt_token"), torch.zeros(len(table), 2, dtype=torch.int64)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from citer.errors import InputError
-from citer.models.bundle import identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair
 from citer.models.router import EXTRAS, Head, Router
@@ -50,5 +50,5 @@ def feature_NF() -> torch.Tensor:
 
 @pytest.fixture
 def folder(router: Router, pair: Pair, tmp_path: Path) -> Path:
-    write_bundle(tmp_path / "r", router, identity(pair))
+    write_bundle(tmp_path / "r", router, pair.identity)
     return tmp_path / "r"

@@ -11,10 +11,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from citer.errors import InputError
-from citer.models.bundle import identity, read_bundle, write_bundle
+from citer.models.bundle import read_bundle, write_bundle
 from citer.models.pair import Pair
 from citer.models.router import Head, Router
-from citer.storage.tables import digest
 from tests.heads import random_head, random_router
 
 
@@ -22,7 +21,7 @@ def test_torn_bundles_and_bundles_of_another_version_are_refused(
     router: Router, pair: Pair, tmp_path: Path
 ) -> None:
     folder = tmp_path / "r"
-    write_bundle(folder, router, identity(pair))
+    write_bundle(folder, router, pair.identity)
     weights = (folder / "router.safetensors").read_bytes()
     (folder / "router.safetensors").write_bytes(weights[: len(weights) // 2])
     with pytest.raises(InputError, match=r"router\.safetensors: not the weights"):
@@ -60,28 +59,12 @@ def test_weights_that_were_changed_are_refused(
 
 @pytest.mark.parametrize("name", ["layers.0.weight", "layers.1.running_var"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_router_with_non_finite_weights_is_neither_written_nor_read(
-    folder: Path, router: Router, pair: Pair, tmp_path: Path, name: str, value: float
+def test_a_router_with_non_finite_weights_is_not_written(
+    router: Router, pair: Pair, tmp_path: Path, name: str, value: float
 ) -> None:
-    file = folder / "router.safetensors"
-    weights = load_file(file)
-    weights[f"agree.{name}"].view(-1)[3] = value
-    save_file(weights, file)
-    rewrite(folder / "router.json", lambda card: card.update(weights=digest(file)))
-    with pytest.raises(InputError, match=rf"r/router\.safetensors: agree\.{name}: a weight is not"):
-        read_bundle(folder)
     router.heads["agree"].mlp.state_dict()[name].view(-1)[3] = value
     with pytest.raises(InputError, match=rf"new: agree\.{name}: a weight is not finite"):
-        write_bundle(tmp_path / "new", router, identity(pair))
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_calibration_that_could_not_be_read_is_not_written(
-    head: Head, pair: Pair, tmp_path: Path
-) -> None:
-    steep = Router({"stand": Head(head.mlp, slope=1e30)})
-    with pytest.raises(InputError, match=r"new: .*heads\.stand\.calibration\.slope: 1e\+30"):
-        write_bundle(tmp_path / "new", steep, identity(pair))
+        write_bundle(tmp_path / "new", router, pair.identity)
     assert not (tmp_path / "new").exists()
 
 
@@ -95,8 +78,8 @@ def test_a_calibration_that_could_not_be_read_is_not_written(
 def test_weights_of_another_router_are_refused(
     router: Router, pair: Pair, tmp_path: Path, other: Router
 ) -> None:
-    write_bundle(tmp_path / "r", router, identity(pair))
-    write_bundle(tmp_path / "other", other, identity(pair))
+    write_bundle(tmp_path / "r", router, pair.identity)
+    write_bundle(tmp_path / "other", other, pair.identity)
     (tmp_path / "other/router.safetensors").replace(tmp_path / "r/router.safetensors")
     with pytest.raises(InputError, match=r"r/router\.safetensors: not the weights") as caught:
         read_bundle(tmp_path / "r")
@@ -127,23 +110,17 @@ def rule(visit: str, at: float, **more: object) -> Callable[[dict[str, Any]], ob
     [
         (lambda card: card.pop("heads"), "heads: missing"),
         (lambda card: card.update(heads={}), "heads: {}: expected at least 1"),
-        (lambda card: card["heads"].update({"a b": 1}), "heads.a b.[key]: 'a b': expected letters"),
         (lambda card: card["heads"].update(stand={"x": 1}), "heads.stand.mlp: missing"),
-        (lambda card: card["heads"]["stand"]["mlp"].update(x=1), "heads.stand.mlp.x: 1: "),
-        (mlp("hidden_size", 10**30), "heads.stand.mlp.hidden_size: 1000000"),
         (
             mlp("hidden_size", -1),
             "heads.stand.mlp.hidden_size: -1: expected greater than or equal to 0",
         ),
-        (mlp("hidden_size", "32"), "heads.stand.mlp.hidden_size: '32': expected"),
         (mlp("dropout", -1), "heads.stand.mlp.dropout: -1: expected greater than or equal to 0"),
         (mlp("dropout", 1), "heads.stand.mlp.dropout: 1: expected less than 1"),
-        (calibration("slope", 10**30), "heads.agree.calibration.slope: 1000000"),
         (calibration("slope", math.nan), "not JSON: expected value"),
-        (calibration("intercept", -(10**30)), "heads.agree.calibration.intercept: -1000000"),
+        (calibration("intercept", "steep"), "heads.agree.calibration.intercept: 'steep': expected"),
         (rule("score", 2.0), "threshold.rule: 'score 2.0': expected `score τ`"),
         (rule("every", 0), "threshold.rule: 'every 0.0': expected `score τ`"),
-        (rule("score", 0.5, epsilon=10**30), "threshold.epsilon: 1000000"),
         (lambda card: card.update(slm="x"), "slm: 'x': expected a section of keys"),
         (
             lambda card: card.update(prompts={"kind": "roles"}),
@@ -160,7 +137,7 @@ def test_an_invalid_card_is_refused_naming_the_field(
     change: Callable[[dict[str, Any]], object],
     complaint: str,
 ) -> None:
-    write_bundle(tmp_path / "r", router, identity(pair))
+    write_bundle(tmp_path / "r", router, pair.identity)
     path = tmp_path / "r/router.json"
     rewrite(path, change)
     with pytest.raises(InputError, match=f"^{path}: {re.escape(complaint)}"):

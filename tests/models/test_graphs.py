@@ -10,7 +10,6 @@ from citer.config.params import PairParams
 from citer.decoding.answer import Work
 from citer.decoding.engine import Engine
 from citer.decoding.runner import Held, ModelRunner
-from citer.models.bundle import identity
 from citer.models.cache import Row, SlotCache
 from citer.models.folder import PairFolder
 from citer.models.graphs import MOST, SHORTEST, WIDEST, cuda_graphs, no_graphs
@@ -188,7 +187,7 @@ def test_a_model_on_a_gpu_is_captured_unless_cuda_graphs_are_off(
     engine = Engine(pair_on_gpu, 1, 8)
     runners = (engine._slm, engine._verifier._runner)
     assert [bool(runner._graphs) for runner in runners] == [switch, switch]
-    assert "cuda_graphs" not in str(identity(pair_on_gpu))
+    assert "cuda_graphs" not in str(pair_on_gpu.identity)
 
 
 def test_without_a_gpu_nothing_is_captured(pair: Pair) -> None:

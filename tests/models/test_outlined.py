@@ -9,7 +9,6 @@ from citer.config.params import PairParams
 from citer.decoding.engine import Engine
 from citer.executors.base import InLine, WorkerParams
 from citer.executors.processes import CPU, Forked, Spawned
-from citer.models.bundle import identity
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_model, open_pair, outline_pair
 from citer.models.pair import Pair, load_pair
@@ -31,7 +30,7 @@ def weights(pair: Pair) -> set[str]:
 def test_it_has_the_facts_of_a_loaded_pair(folders: TinyPair, placement: PairParams) -> None:
     pair, loaded = (make(PairFolder(*folders), placement) for make in (outline_pair, load_pair))
     assert weights(pair) == {"meta"}
-    assert identity(pair) == identity(loaded)
+    assert pair.identity == loaded.identity
     for model, other in ((pair.slm, loaded.slm), (pair.llm, loaded.llm)):
         assert model.card == other.card
         for fact in ("device", "dtype", "hidden_size", "is_small", "forward"):

@@ -8,7 +8,6 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from citer.config.params import PairParams
 from citer.errors import InputError
-from citer.models.bundle import folder_identity, identity
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_model, load_pair
 from tests.tiny import TinyPair
@@ -62,4 +61,4 @@ def test_logits_are_in_float32_at_least(
 
 def test_folders_have_the_identity_of_the_pair_that_is_loaded_from_them(folders: TinyPair) -> None:
     loaded = load_pair(PairFolder(*folders), params(folders))
-    assert folder_identity(PairFolder(*folders), "float32") == identity(loaded)
+    assert PairFolder(*folders).identity("float32") == loaded.identity

@@ -13,7 +13,7 @@ from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, routed
 from citer.errors import InputError
-from citer.models.bundle import folder_identity, identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.outlined import outline_pair
 from citer.models.pair import Pair, load_pair
@@ -135,7 +135,7 @@ def test_weights_count_as_they_are_rounded(folders: TinyPair, dtype: str) -> Non
     )
     assert loaded.slm.weight_bytes == outlined.slm.weight_bytes == expected
     assert loaded.slm.card == outlined.slm.card
-    assert identity(loaded) == identity(outlined)
+    assert loaded.identity == outlined.identity
     size = ModelSize.of(folders.slm, dtype, "int8")
     assert size.model.weight_bytes == expected
     assert size.parameters == ModelSize.of(folders.slm, dtype).parameters
@@ -176,11 +176,11 @@ def test_a_router_serves_only_the_weights_that_it_was_made_for(
 ) -> None:
     bundle = tmp_path / "bundle"
     kinds = {"stored": PairFolder(*folders), "int8": rounded_pair(folders)}
-    write_bundle(bundle, random_router(32), folder_identity(kinds[made], "float32"))
+    write_bundle(bundle, random_router(32), kinds[made].identity("float32"))
     rule, limits = Rule.parse("risk 0.5 audit 1"), {"slots": 2, "max_new_tokens": 8}
     same = served_pair(bundle, *folders, slm_weights=made)
     deployment = deploy(bundle, same, params(folders, made), rule, **limits)
-    assert identity(deployment.pair) == folder_identity(kinds[made], "float32")
+    assert deployment.pair.identity == kinds[made].identity("float32")
     other = served_pair(bundle, *folders, slm_weights=here)
     digests = [kinds[kind].slm.digest for kind in (made, here)]
     slm = folders.slm

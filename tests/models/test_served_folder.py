@@ -8,7 +8,6 @@ import pytest
 
 from citer.config.params import PairParams
 from citer.errors import InputError
-from citer.models.bundle import folder_identity, identity
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_pair
 from citer.models.served import SUMS, ServedModel, llm_folder
@@ -47,11 +46,11 @@ def test_a_served_llm_has_the_card_and_the_identity_of_a_local_one(
     folders: TinyPair, completions: Completions
 ) -> None:
     here, far = (pair_folder(folders, url) for url in (None, completions.url))
-    assert folder_identity(far, "float32") == folder_identity(here, "float32")
+    assert far.identity("float32") == here.identity("float32")
     local, served = (load_pair(each, params(folders)) for each in (here, far))
     assert isinstance(served.llm, ServedModel)
     assert served.llm.card == local.llm.card._replace(context=599)
-    assert identity(served) == identity(local)
+    assert served.identity == local.identity
     assert (served.is_small, served.is_slow) == (False, False)
     assert local.local_llm is local.llm
     with pytest.raises(InputError, match=r"runs elsewhere, expected pair.llm_url: null$"):

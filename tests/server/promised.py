@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from citer.config.params import Params, load_params
 from citer.data.importing import parse_question
 from citer.data.tasks import find_task
-from citer.models.bundle import identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.pair import Pair
 from citer.rule import LLM, Rule
 from citer.serving.deployment import Deployment
@@ -36,7 +36,7 @@ def ending(pair: Pair) -> Pair:
 def write_promised(pair: Pair, folder: Path, **changes: Any) -> Path:
     """Write the folder of a registered router with a promise. Return it."""
     rule = {"visit": RULE.visit, "at": RULE.at, "audit": RULE.audit}
-    card = identity(pair) | {"threshold": {"rule": rule}, "promise": PROMISE | changes}
+    card = pair.identity | {"threshold": {"rule": rule}, "promise": PROMISE | changes}
     write_bundle(folder, deployed(pair).router, card)
     return folder
 

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from transformers import GenerationConfig
 
 from citer.config.params import load_params
-from citer.models.bundle import identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.serving.deployment import Deployment
@@ -52,7 +52,7 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     params = load_params()
     pair = load_pair(PairFolder(paths.SLM, llm), params.pair)
     router = random_router(pair.slm.hidden_size)
-    card = identity(pair) | {"threshold": {"rule": asdict(RULE)}, "promise": PROMISE}
+    card = pair.identity | {"threshold": {"rule": asdict(RULE)}, "promise": PROMISE}
     write_bundle(Path("router"), router, card)
     return Deployment(pair, router, RULE, 4, 24)
 

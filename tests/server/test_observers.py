@@ -8,7 +8,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from citer.errors import InputError
-from citer.models.bundle import identity
 from citer.models.pair import Pair
 from citer.serving.log import Traffic
 from citer.serving.server.releases import Observers
@@ -95,5 +94,5 @@ def test_each_release_has_its_own_log(kin: Pair, tmp_path: Path) -> None:
     table, stamp = tables["tiny/1"]
     assert table["question"].to_pylist() == QUESTIONS[:1]
     assert stamp["rules"] == {str(RULE): 1}
-    assert json.loads(json.dumps(identity(kin))).items() <= stamp.items()
+    assert json.loads(json.dumps(kin.identity)).items() <= stamp.items()
     assert registry.get_sample_value("citer_traffic_rows", {"verdict": "logged"}) == 3

@@ -9,7 +9,7 @@ import pytest
 
 from citer.config.params import Params, load_params
 from citer.errors import InputError
-from citer.models.bundle import identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.rule import Rule
@@ -44,7 +44,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     placed = loaded.pair.model_copy(update={"llm": str(llm), "device": "cpu"})
     for seed, (name, rule) in enumerate(RULES.items()):
         own = load_pair(PairFolder(other if seed else paths.SLM, llm), placed)
-        card = identity(own) | {"threshold": {"rule": asdict(rule)}}
+        card = own.identity | {"threshold": {"rule": asdict(rule)}}
         write_bundle(Path(name), random_router(own.slm.hidden_size, seed), card)
     other.rename("r/2/slm")
     return loaded.model_copy(update={"pair": placed})

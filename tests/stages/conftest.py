@@ -17,7 +17,7 @@ from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
 from citer.evaluation.sweep import request
-from citer.models.bundle import identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Router
@@ -215,7 +215,7 @@ def with_taught_llm(params: Params, count: int, evaluate: dict[str, float]) -> P
 def write_routers(params: Params) -> None:
     """Write what `router0` and two iterations of `train` would: routers that share two heads."""
     pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
-    size, stamp = pair.slm.hidden_size, identity(pair)
+    size, stamp = pair.slm.hidden_size, pair.identity
     common = {"agree": random_head(size, 10), "co_llm": random_head(size, 11)}
     bundles = {paths.COMMON: common}
     for iteration in (1, 2):

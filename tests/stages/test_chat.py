@@ -12,7 +12,7 @@ import pytest
 from citer.config.params import Params, load_params
 from citer.data.prompts import ChatParams
 from citer.errors import InputError
-from citer.models.bundle import stored_prompts
+from citer.models.bundle import read_card
 from citer.models.sampling import ALL_GREEDY
 from citer.rule import LLM
 from citer.serving.deployment import deploy, served_pair
@@ -89,8 +89,8 @@ def test_a_router_of_conversations_answers_without_the_settings_of_params(
     params: Params, bundle: Path
 ) -> None:
     assert table_metadata(paths.problems("sft"))["tasks"] == ["math"]
-    assert stored_prompts(bundle) == params.prompts
-    assert stored_prompts(paths.router(0)) == stored_prompts(paths.COMMON) == params.prompts
+    for folder in (bundle, paths.router(0), paths.COMMON):
+        assert read_card(folder).prompts == params.prompts
     plain = params.pair.model_copy(update={"prompt": "plain", "chat": ChatParams(), "stop": ()})
     elsewhere = params.model_copy(update={"pair": plain})
     source, output = Path("questions.jsonl"), Path("answers.jsonl")

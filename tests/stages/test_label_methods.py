@@ -12,7 +12,7 @@ from citer.data.problems import Problem, read_problems, write_problems
 from citer.data.references import sources
 from citer.errors import InputError
 from citer.labelling.suffix import MARGIN
-from citer.models.bundle import Card, read_card
+from citer.models.bundle import read_bundle
 from citer.stages import label, paths, train
 from citer.storage.schema import PREFERENCE
 from citer.storage.tables import PARTIAL, read_table, table_metadata
@@ -48,12 +48,12 @@ def test_suffix_is_calibrated_by_rollouts_and_the_router_says_so(
     assert contested["fall"].null_count == 0
     assert len(table) - table["fall"].null_count == len(contested)
     train.run(scored, 1)
-    assert read_card(paths.router(1))["labels"] == {
+    assert read_bundle(paths.router(1))[1]["labels"] == {
         "references": "given",
         "outcome": "suffix",
         "margin": labels["margin"],
     }
-    assert Card.model_validate(read_card(paths.router(0))).labels is None
+    assert "labels" not in read_bundle(paths.router(0))[1]
 
 
 def test_without_answers_every_label_in_the_llms_references_is_made_without_a_rollout(

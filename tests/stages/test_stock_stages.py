@@ -10,7 +10,7 @@ import pytest
 
 from citer.config.params import Params
 from citer.errors import InputError
-from citer.models.bundle import identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.pair import load_pair
 from citer.rule import Rule
 from citer.serving.generate import generate
@@ -100,6 +100,6 @@ def answered(params: Params, rule: str, folder: Path) -> str:
     source, output, bundle = folder / "q.jsonl", folder / "a.jsonl", folder / "bundle"
     source.write_text(QUESTION)
     pair = load_pair(finetuned_pair(params), params.pair)
-    write_bundle(bundle, random_router(pair.slm.hidden_size), identity(pair))
+    write_bundle(bundle, random_router(pair.slm.hidden_size), pair.identity)
     generate(params, bundle, source, output, Rule.parse(rule))
     return json.loads(output.read_text())["completion"]

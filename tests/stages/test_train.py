@@ -15,7 +15,7 @@ from citer.data.splits import holdout_rows
 from citer.data.tokens import read_features, read_tokens
 from citer.errors import InputError
 from citer.evaluation.methods import SCORERS, TARGETS
-from citer.models.bundle import check_identity, folder_identity, identity, read_bundle
+from citer.models.bundle import check_identity, read_bundle
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_model, load_pair
 from citer.models.router import Head, Router, features
@@ -51,7 +51,7 @@ def test_the_bundle_belongs_to_its_pair_and_names_its_data(labelled: Params) -> 
     train.run(labelled, 1)
     router, card = read_bundle(paths.router(1))
     pair = load_pair(PairFolder(paths.SLM, Path(labelled.pair.llm)), labelled.pair)
-    check_identity(card, identity(pair), paths.router(1))
+    check_identity(card, pair.identity, paths.router(1))
     widths = {name: head.mlp and head.mlp.hidden_size for name, head in router.heads.items()}
     narrow = dict.fromkeys(("narrow", *TARGETS), 8)
     numbers = dict.fromkeys(("logistic", *(f"{name}_logistic" for name in TARGETS)), 0)
@@ -118,7 +118,7 @@ def test_stored_features_equal_those_computed_while_decoding(project: Params) ->
 def test_router_0_is_constant_and_does_not_depend_on_the_seed(scored: Params) -> None:
     router, card = read_bundle(paths.router(0))
     folders = PairFolder(paths.SLM, Path(scored.pair.llm))
-    check_identity(card, folder_identity(folders, scored.pair.dtype), paths.router(0))
+    check_identity(card, folders.identity(scored.pair.dtype), paths.router(0))
     assert router == Router({"stand": Head(None), "agree": Head(None)})
     first = _files(paths.router(0))
     # Labels depend on router 0, so it must not change.

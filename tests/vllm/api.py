@@ -13,7 +13,7 @@ import httpx
 from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
-from citer.models.bundle import folder_identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from tests.flows.servers import free_port, serving
 from tests.heads import random_router
@@ -55,7 +55,7 @@ def documented_chat() -> str:
 def write_router(folder: Path, slm: Path, llm: str | None = None, **more: Any) -> Path:
     """Write a router of random weights, whose scores differ. `llm`: digest of another LLM."""
     folders = PairFolder(slm, LLM)
-    card = folder_identity(folders, "float32") | more
+    card = folders.identity("float32") | more
     card["llm"]["digest"] = llm or card["llm"]["digest"]
     write_bundle(folder, random_router(folders.slm.config.hidden_size, slope=3.0), card)
     return folder

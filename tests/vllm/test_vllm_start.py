@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from citer.errors import InputError
-from citer.models.bundle import folder_identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import ModelFolder, PairFolder
 from citer.rule import Rule
 from citer.vllm import loading
@@ -32,7 +32,7 @@ def settings(tiny: TinyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def write_router(folders: PairFolder, **card: Any) -> None:
     router = random_router(folders.slm.config.hidden_size)
-    write_bundle(Path("router"), router, folder_identity(folders, "float32") | card)
+    write_bundle(Path("router"), router, folders.identity("float32") | card)
 
 
 def config(tiny: TinyPair, settings: Any, **changes: Any) -> Any:

@@ -18,7 +18,7 @@ from mlflow.entities import LoggedModelStatus
 from safetensors.torch import load_file, save_file
 
 from citer.errors import InputError
-from citer.models.bundle import folder_identity, write_bundle
+from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
@@ -43,7 +43,7 @@ def write_version(
     """Write a bundle. `kept`: where MLflow has its SLM."""
     stored = {"threshold": {"rule": vars(Rule.parse(rule))}, "serve": {"engine": "vllm"}}
     router = random_router(models.slm.config.hidden_size, seed=seed, slope=3.0)
-    card = folder_identity(models, "float32") | stored
+    card = models.identity("float32") | stored
     card["slm"] |= {"kept": kept} if kept else {}
     write_bundle(folder, router, card)
     return folder

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry, Gauge
 from citer.config.params import Params, SamplingParams
 from citer.errors import InputError
 from citer.evaluation.measure import sampling_text
-from citer.models.bundle import identity
 from citer.progress import say
 from citer.rule import Rule
 from citer.serving.deployment import Deployment, Observer, deploy, served_pair, stored_rule
@@ -130,7 +129,7 @@ class Observers:
     def __call__(self, version: str, bundle: Path, deployment: Deployment) -> Release:
         """Return the release of a version; print whether its promise is watched."""
         self.keeper = self._keeper(version, bundle, deployment) if self.evidence else None
-        stamp = identity(deployment.pair) | {"version": version}
+        stamp = deployment.pair.identity | {"version": version}
         decode = deployment.pair.tokenizer.decode
         observers = [self.traffic.observer(stamp, decode)] if self.traffic else []
         return Release(version, deployment, observers, self.keeper)
