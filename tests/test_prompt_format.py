@@ -12,7 +12,7 @@ from citer.data.prompts import FORMATS, PromptFormat, PromptSettings, token_ids
 from citer.errors import InputError
 from citer.labelling.scoring import half_metadata
 from citer.models.bundle import write_bundle
-from citer.models.folder import ModelFolder, PairFolder
+from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.rule import Rule
 from citer.serving.deployment import deploy
@@ -105,13 +105,11 @@ def test_a_reference_follows_the_prompt_in_both_formats(folders: PairFolder) -> 
 def test_a_pair_whose_prompt_ids_differ_is_refused(tiny_pair: TinyPair) -> None:
     (tiny_pair.llm / TEMPLATE).write_text("USER: ")
     assert PairFolder(*tiny_pair), "plain prompts do not read the template"
-    tokenizer = ModelFolder(tiny_pair.slm).tokenizer
-    slm, llm = (token_ids(role, tokenizer, begins=True)[0] for role in ("ASKER: ", "USER: "))
     with pytest.raises(InputError) as caught:
         PairFolder(*tiny_pair, ROLES)
     assert str(caught.value) == (
         f"{tiny_pair.slm} and {tiny_pair.llm}: "
-        f"different ids for a math prompt: at position 0 {slm} and {llm}"
+        "different ids for a math prompt, expected those of one prompt format"
     )
 
 
@@ -131,5 +129,5 @@ def test_a_pair_whose_completion_ids_differ_is_refused(
 ) -> None:
     monkeypatch.setitem(FORMATS, "chat", EndedTwice)
     (tiny_pair.llm / TEMPLATE).write_text("twice")
-    with pytest.raises(InputError, match=r"for a math reference: at position \d+ none and 5$"):
+    with pytest.raises(InputError, match="different ids for a math reference, "):
         PairFolder(*tiny_pair, ROLES)

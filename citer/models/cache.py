@@ -66,6 +66,12 @@ class Batch(NamedTuple):
         flat = tokens_NT.flatten(0, 1)
         return flat if self.flat_M is None else flat[self.flat_M]
 
+    def masked(self) -> "Batch":
+        """Add `mask_NTP`."""
+        position_NT = self.side_by_side(self.position_M)
+        position_P = torch.arange(self.span, device=position_NT.device)
+        return self._replace(mask_NTP=position_P <= position_NT[:, :, None])
+
     def visible(self, window: int | None) -> Tensor | None:
         """Return visible_NTP, the positions that a token attends to; None as for `mask_NTP`.
 
@@ -99,35 +105,7 @@ def lay_out(
         places = chain.from_iterable(range(e - n, e) for e, n in zip(ends, wanted, strict=True))
         batch = batch._replace(wanted_W=torch.tensor(list(places), device=device))
     even = max(counts) == 1 and min(starts) == max(starts)
-    return batch if even or batch.fresh else batch._replace(mask_NTP=_mask(batch))
-
-
-def lay_out_evenly(
-    rows: slice | Tensor,
-    span: int,
-    width: int,
-    wanted: int,
-    slot_N: Tensor,
-    start_N: Tensor,
-    count_N: Tensor,
-) -> Batch:
-    """Lay out `width` tokens per slot: `count_N` new ones, of which `wanted` are read, and padding.
-
-    The layout does not depend on the tensors' values, so that it can be captured and replayed.
-    """
-    column_T = torch.arange(width, device=slot_N.device)
-    column_NU = (count_N[:, None] - wanted + column_T[:wanted]).clamp(min=0)
-    first_N = torch.arange(len(slot_N), device=slot_N.device) * width
-    batch = Batch(
-        rows,
-        span,
-        fresh=False,
-        slot_M=slot_N.repeat_interleave(width),
-        position_M=(start_N[:, None] + column_T).flatten(),
-        width=width,
-        wanted_W=(first_N[:, None] + column_NU).flatten(),
-    )
-    return batch._replace(mask_NTP=_mask(batch))
+    return batch if even or batch.fresh else batch.masked()
 
 
 def _uneven(batch: Batch, start_N: Tensor, count_N: Tensor, width: int, total: int) -> Batch:
@@ -141,11 +119,6 @@ def _uneven(batch: Batch, start_N: Tensor, count_N: Tensor, width: int, total: i
         padded_NT=first_N[:, None] + torch.minimum(column_T, count_N[:, None] - 1),
         flat_M=row_M * width + column_M,
     )
-
-
-def _mask(batch: Batch) -> Tensor:
-    position_NT = batch.side_by_side(batch.position_M)
-    return torch.arange(batch.span, device=position_NT.device) <= position_NT[:, :, None]
 
 
 def kv_shape(config: PreTrainedConfig) -> tuple[int, int, int]:

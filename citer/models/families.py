@@ -150,9 +150,7 @@ FAMILIES: dict[str, Family] = {
 
 def check_settings(path: Path, config: PreTrainedConfig) -> None:
     """Raise InputError for the first setting of config.json that the forward does not follow."""
-    file = path / "config.json"
-    if not (family := FAMILIES.get(config.model_type)):
-        raise InputError(f"{file}: model_type: {_unlike(config.model_type, *FAMILIES)}")
+    file, family = path / "config.json", FAMILIES[config.model_type]
     for name in family.needed:
         if not getattr(config, name):
             raise InputError(f"{file}: {name}: not set, {config.model_type} needs it")

@@ -4,6 +4,7 @@ An object reads each file at most once, at the first use of a value, and caches 
 its objects once and passes them on. Only a new object sees that a folder has changed.
 """
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
@@ -24,19 +25,19 @@ from citer.data.prompts import FORMATS, PromptFormat, PromptSettings
 from citer.errors import InputError, reading
 from citer.models.families import Config, EosSetting, check_settings
 from citer.models.router import FEATURE
-from citer.models.tokenizer import load_tokenizer, named_eos_ids, tokenizer_digest, tokenizer_parts
+from citer.models.tokenizer import load_tokenizer, named_eos_ids, tokenizer_parts
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import (
+    Stored,
     bytes_read,
     check_quantiser,
     check_tensors,
     kept_digest,
     refuse_quantised,
-    tensor_bytes,
-    tensor_shapes,
+    stored_tensors,
     weight_files,
 )
-from citer.storage.tables import read_as
+from citer.storage.tables import digest, read_as
 
 
 class ModelCard(NamedTuple):
@@ -143,14 +144,14 @@ class ModelFolder:
         return weight_files(self.path)
 
     @cached_property
-    def shapes(self) -> dict[str, list[int]]:
-        """The shape of every stored tensor, from the files' headers."""
-        return dict(chain.from_iterable(tensor_shapes(f).items() for f in self.weight_files))
+    def stored(self) -> dict[str, Stored]:
+        """Every stored tensor, from the files' headers."""
+        return dict(chain.from_iterable(stored_tensors(f).items() for f in self.weight_files))
 
     @cached_property
     def stored_bytes(self) -> int:
         """Bytes of stored weights that every forward reads (see `LanguageModel.weight_bytes`)."""
-        sizes = dict(chain.from_iterable(tensor_bytes(f).items() for f in self.weight_files))
+        sizes = {name: tensor.nbytes for name, tensor in self.stored.items()}
         return bytes_read(outline(self.path), sizes)
 
     @cached_property
@@ -168,10 +169,10 @@ class ModelFolder:
         if self.quantised and not may_be_quantised:
             refuse_quantised(self.path)
         self.check_ends()
-        shapes, network = self.shapes, outline(self.path)
+        stored, network = self.stored, outline(self.path)
         if settings := self.config.quantization_config:
             check_quantiser(self.path, settings)
-        check_tensors(self.path, network, shapes, bool(settings))
+        check_tensors(self.path, network, stored, bool(settings))
 
     def check_ends(self) -> None:
         """Raise InputError for an EOS id outside of the vocabulary."""
@@ -221,7 +222,9 @@ class PairFolder:
 
     @property
     def tokenizer_digest(self) -> str:
-        return tokenizer_digest(self.slm.tokenizer_parts, self.eos_ids)
+        """A digest of what decides a text's ids, and of the ids that end an answer."""
+        parts = {**self.slm.tokenizer_parts, "eos": sorted(self.eos_ids)}
+        return digest(json.dumps(parts, sort_keys=True))
 
     def identity(self, dtype: str) -> dict[str, Any]:
         """Return the fields of a router's card that bind it to this pair, loaded in `dtype`."""
@@ -249,24 +252,17 @@ class PairFolder:
         """
         llm_prompts = self.llm.prompts_after(self.slm.eos_ids)
         for problem in self.prompts.examples():
-            pairs = zip(self.prompts.encode(problem), llm_prompts.encode(problem), strict=True)
-            for name, (slm, llm) in zip(("prompt", "reference"), pairs, strict=True):
-                if slm != llm:
-                    raise InputError(f"{self}: {_difference(f'{problem.task} {name}', slm, llm)}")
+            slm, llm = self.prompts.encode(problem), llm_prompts.encode(problem)
+            if slm != llm:
+                part = "reference" if slm.prompt_ids == llm.prompt_ids else "prompt"
+                found = f"different ids for a {problem.task} {part}"
+                raise InputError(f"{self}: {found}, expected those of one prompt format")
 
 
 def differing_part(slm: ModelFolder, llm: ModelFolder) -> str | None:
     """Return the first part in which the tokenizers of two folders differ, or None."""
     one, other = slm.tokenizer_parts, llm.tokenizer_parts
     return next((part for part in one | other if one.get(part) != other.get(part)), None)
-
-
-def _difference(name: str, slm: list[int], llm: list[int]) -> str:
-    """Describe the first position in which two different lists of ids differ."""
-    shorter = min(len(slm), len(llm))
-    place = next((n for n in range(shorter) if slm[n] != llm[n]), shorter)
-    ids = (str(ids[place]) if place < len(ids) else "none" for ids in (slm, llm))
-    return f"different ids for a {name}: at position {place} {' and '.join(ids)}"
 
 
 def outline(path: Path) -> PreTrainedModel:

@@ -35,12 +35,10 @@ class Forward(NamedTuple):
 
     hidden: from network, ids_M, batch and cache to hidden_WH, as `wanted_hidden`
     cache: from network and number of slots to a cache
-    unlike: how states may differ, for the message of `check_forward`
     """
 
     hidden: Callable[..., Tensor]
     cache: Callable[[PreTrainedModel, int], Any]
-    unlike: str
 
 
 def wanted_hidden(
@@ -59,7 +57,7 @@ def wanted_hidden(
     return model.norm(batch.wanted(hidden_MH))
 
 
-OWN = Forward(wanted_hidden, SlotCache, "than our forward")
+OWN = Forward(wanted_hidden, SlotCache)
 
 
 @torch.inference_mode()
@@ -82,8 +80,8 @@ def check_forward(network: PreTrainedModel, origin: Path, forward: Forward = OWN
     tolerance = QUANTISED if rounds else TOLERANCE[network.dtype]
     if not deviation(torch.cat(parts), theirs_MH) <= tolerance:
         raise InputError(
-            f"{origin}: transformers {transformers.__version__} computes other states "
-            f"{forward.unlike}: expected version {TESTED}, or a supported model"
+            f"{origin}: transformers {transformers.__version__} computes other states than with "
+            f"our cache: expected version {TESTED}, or a supported model"
         )
 
 

@@ -10,7 +10,6 @@ Tested on a CPU only, where operations are replayed instead of kernels. No GPU h
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from citer.models.cache import Read, Row, SlotCache, lay_out_evenly
+from citer.models.cache import Batch, Read, Row, SlotCache
 from citer.models.pair import LanguageModel
 
 WIDEST = 32  # tokens of a row
@@ -137,22 +136,34 @@ def static_forward(
     given = packed_NC.shape[1] - 4 - shape.tokens
     place_N4, ids_NT, given_NC = packed_NC.split((4, shape.tokens, given), 1)
     slot_N, start_N, count_N, sampling_N = place_N4.unbind(1)
-    whole = shape.rows == len(cache.lengths)
-    batch = lay_out_evenly(
-        slice(0, shape.rows) if whole else slot_N,  # reading a slice needs no copy
-        shape.span,
-        shape.tokens,
-        shape.wanted,
-        slot_N,
-        start_N,
-        count_N,
-    )
+    # Reading a slice needs no copy.
+    rows = slice(0, shape.rows) if shape.rows == len(cache.lengths) else slot_N
+    batch = _lay_out(shape, rows, slot_N, start_N, count_N)
     hidden_WH = model.consume(ids_NT.flatten(), batch, cache)
     given_WK = given_NC.reshape(len(hidden_WH), given // shape.wanted)
     noise_R6 = _noise(given_WK, sampling_N[: shape.noisy], shape.wanted)
     given_WK = given_WK[:, :-DRAW] if shape.noisy else given_WK
     out_WC = read(hidden_WH, given_WK, noise_R6)
     return out_WC.unflatten(0, (shape.rows, shape.wanted))
+
+
+def _lay_out(
+    shape: Shape, rows: slice | Tensor, slot_N: Tensor, start_N: Tensor, count_N: Tensor
+) -> Batch:
+    """Lay out as many tokens in each row: `count_N` new ones, and padding."""
+    column_T = torch.arange(shape.tokens, device=slot_N.device)
+    column_NU = (count_N[:, None] - shape.wanted + column_T[: shape.wanted]).clamp(min=0)
+    first_N = torch.arange(shape.rows, device=slot_N.device) * shape.tokens
+    batch = Batch(
+        rows,
+        shape.span,
+        fresh=False,
+        slot_M=slot_N.repeat_interleave(shape.tokens),
+        position_M=(start_N[:, None] + column_T).flatten(),
+        width=shape.tokens,
+        wanted_W=(first_N[:, None] + column_NU).flatten(),
+    )
+    return batch.masked()
 
 
 def _noise(given_WK: Tensor, sampling_S: Tensor, wanted: int) -> Tensor:
@@ -214,8 +225,12 @@ def cuda_capture() -> Capture:
             for _ in range(WARM_UPS):
                 forward()
         graph = torch.cuda.CUDAGraph()
-        with _no_collection(), torch.cuda.graph(graph, pool=pool, stream=stream):
-            out = forward()
+        gc.disable()  # freeing another graph during a capture would invalidate it
+        try:
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
+                out = forward()
+        finally:
+            gc.enable()
 
         def replay() -> Tensor:
             graph.replay()
@@ -224,15 +239,3 @@ def cuda_capture() -> Capture:
         return replay
 
     return capture
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Disable garbage collection: freeing a graph during a capture invalidates the capture."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -97,7 +97,7 @@ def _masks(config: PreTrainedConfig, span: int, position_NT: Tensor) -> Tensor |
 
 
 KVCache = SlotCache | SplitCache
-STOCK = Forward(stock_hidden, SplitCache, "with our cache than without it")
+STOCK = Forward(stock_hidden, SplitCache)
 
 
 @torch.inference_mode()

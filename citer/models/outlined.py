@@ -40,10 +40,7 @@ def open_model(
 
 
 def outline_pair(folders: PairFolder, params: PairParams) -> Pair:
-    slm, llm = folders.slm, folders.llm
-    served = llm.reach(params.dtype)
-    outlined = outline_model("slm", slm, params)
-    return make_pair(folders, outlined, served or outline_model("llm", llm, params))
+    return make_pair(outline_model, folders, params)
 
 
 def outline_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:

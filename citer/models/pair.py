@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from citer.config.pair import PairParams, Weights
@@ -21,6 +21,7 @@ from citer.models.forward import OWN, Forward
 from citer.models.network import KVCache, forward_of, load_network
 from citer.models.tokenizer import StopTexts
 from citer.models.vocabulary import Vocabulary
+from citer.models.weights import bytes_read
 
 SMALL = 2**26  # bytes of weights
 ROWS = 256  # rows of logits held at a time; with a small vocabulary they fit a core's cache
@@ -82,9 +83,8 @@ class LanguageModel:
         """Bytes that every forward reads: all weights but an untied input embedding."""
         if self.stored_bytes is not None:
             return self.stored_bytes
-        embedding, head = self.network.get_input_embeddings(), self.network.get_output_embeddings()
-        total = bytes_of(self.network)
-        return total if embedding.weight is head.weight else total - bytes_of(embedding)
+        sizes = {name: weight.nbytes for name, weight in self.network.named_parameters()}
+        return bytes_read(self.network, sizes)
 
     @cached_property
     def kv_bytes(self) -> int:
@@ -123,10 +123,6 @@ class LanguageModel:
         return self.network.get_output_embeddings()(hidden_NH).to(
             torch.promote_types(self.dtype, torch.float32)
         )
-
-
-def bytes_of(module: nn.Module) -> int:
-    return sum(weight.nbytes for weight in module.parameters())
 
 
 @dataclass(frozen=True)
@@ -213,12 +209,19 @@ def load_pair(
     An LLM that was `loaded` with the same parameters is used again if it has the same digest.
     """
     kept = loaded if loaded and loaded.card.digest == folders.llm.digest else None
-    slm, llm = load_model("slm", folders.slm, params), kept or folders.llm.reach(params.dtype)
-    return make_pair(folders, slm, llm or load_model("llm", folders.llm, params))
+    return make_pair(load_model, folders, params, kept)
 
 
-def make_pair(folders: PairFolder, slm: LanguageModel, llm: LanguageModel | Carded) -> Pair:
-    identity = folders.identity(str(slm.dtype).removeprefix("torch."))
+def make_pair(
+    make: Callable[[str, ModelFolder, PairParams], LanguageModel],
+    folders: PairFolder,
+    params: PairParams,
+    llm: LanguageModel | Carded | None = None,
+) -> Pair:
+    """Make the models that are not here yet, and do not run on a server."""
+    llm = llm or folders.llm.reach(params.dtype)
+    slm, llm = make("slm", folders.slm, params), llm or make("llm", folders.llm, params)
+    identity = folders.identity(params.dtype)
     return Pair(slm, llm, folders.slm.tokenizer, identity, folders.eos_ids, folders.prompts)
 
 

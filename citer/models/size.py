@@ -12,9 +12,9 @@ from torch import nn
 from citer.config.pair import Weights
 from citer.errors import InputError
 from citer.models.folder import ModelFolder, outline
-from citer.models.pair import LanguageModel, bytes_of
+from citer.models.pair import LanguageModel
 from citer.models.rounding import round_weights
-from citer.models.weights import check_tensors, tensor_bytes
+from citer.models.weights import check_tensors
 from citer.storage.tables import read_as
 
 INTEGER = re.compile("[Ii]nt([48])")  # in the name of a torchao method
@@ -80,25 +80,25 @@ class ModelSize:
         network = outline(path).to(getattr(torch, dtype))
         has_files = any(file.is_file() for file in folder.weight_files)
         if has_files:
-            check_tensors(path, network, folder.shapes, quantised)
+            check_tensors(path, network, folder.stored, quantised)
         source = HEADERS if has_files else CONFIG
-        parameters = sum(weight.numel() for weight in network.parameters())
+        parameters = network.num_parameters()
         if weights == "int8" and not quantised:
             round_weights(network)
         plain = LanguageModel("", path, "", network)
         if not quantised:
-            return cls(plain, parameters, bytes_of(network), source)
-        stored, read = _stored(folder) if has_files else _estimated(plain)
-        return cls(replace(plain, stored_bytes=read), parameters, stored, source)
+            resident = network.get_memory_footprint(return_buffers=False)
+            return cls(plain, parameters, resident, source)
+        if has_files:
+            tensors = folder.stored.values()
+            resident, read = sum(each.nbytes for each in tensors), folder.stored_bytes
+        else:
+            resident, read = _estimated(plain)
+        return cls(replace(plain, stored_bytes=read), parameters, resident, source)
 
     @property
     def quantised(self) -> bool:
         return self.model.stored_bytes is not None
-
-
-def _stored(folder: ModelFolder) -> tuple[int, int]:
-    sizes = (tensor_bytes(file) for file in folder.weight_files)
-    return sum(sum(size.values()) for size in sizes), folder.stored_bytes
 
 
 def _estimated(plain: LanguageModel) -> tuple[int, int]:
@@ -116,4 +116,4 @@ def _estimated(plain: LanguageModel) -> tuple[int, int]:
     head = network.get_output_embeddings()
     layers = [m for m in network.modules() if isinstance(m, nn.Linear) and m is not head]
     saved = round(sum(layer.weight.nbytes - layer.weight.numel() * bits / 8 for layer in layers))
-    return bytes_of(network) - saved, plain.weight_bytes - saved
+    return network.get_memory_footprint(return_buffers=False) - saved, plain.weight_bytes - saved

@@ -1,7 +1,7 @@
 """Load and check a folder's tokenizer, and name what decides a text's ids and an answer's end."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerFast
 
 from citer.data.prompts import token_ids
 from citer.errors import InputError
-from citer.storage.tables import digest
 
 # Llama 3, ChatML, Gemma and Phi-3 write these after a turn. A folder may not list them as EOS.
 ENDS_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>")
@@ -60,11 +59,6 @@ def tokenizer_parts(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
         part: content[part] for part in ("normalizer", "pre_tokenizer", "model", "added_tokens")
     }
     return parts | {"prompt": token_ids(ROUND_TRIP, tokenizer, begins=True)}
-
-
-def tokenizer_digest(parts: Mapping[str, Any], eos_ids: Iterable[int]) -> str:
-    """Return a digest of a tokenizer's parts and of the ids that end an answer."""
-    return digest(json.dumps({**parts, "eos": sorted(eos_ids)}, sort_keys=True))
 
 
 def named_eos_ids(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[int]:

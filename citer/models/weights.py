@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
@@ -26,8 +26,17 @@ from citer.storage.tables import digest, read_as, write_json
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "citer")
 QUIET = 60.0  # seconds
 
-Shapes = Mapping[str, list[int]]
 DERIVED = "rotary_emb.inv_freq"  # stored by old checkpoints; the configuration determines it
+
+
+class Stored(NamedTuple):
+    """A tensor in a weight file."""
+
+    shape: list[int]
+    nbytes: int
+
+
+Tensors = Mapping[str, Stored]
 
 
 class Index(BaseModel):
@@ -44,50 +53,46 @@ def weight_files(path: Path) -> list[Path]:
     return [single]
 
 
-def tensor_shapes(file: Path) -> dict[str, list[int]]:
-    """Read the shape of every tensor from the header. Raises InputError for a truncated file."""
+def stored_tensors(file: Path) -> dict[str, Stored]:
+    """Read the header of a weight file. Raises InputError for a truncated file."""
     try:
-        with reading(file), safe_open(file, "pt") as tensors:
-            return {name: tensors.get_slice(name).get_shape() for name in sorted(tensors.keys())}
+        with reading(file), safe_open(file, "pt"), file.open("rb") as stream:
+            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
     except SafetensorError as error:
         raise InputError(f"{file}: not whole safetensors weights: {error}") from None
-
-
-def tensor_bytes(file: Path) -> dict[str, int]:
-    """Read the size of every tensor from the header of a file that `tensor_shapes` accepts."""
-    with file.open("rb") as stream:
-        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
     header.pop("__metadata__", None)
-    offsets = {name: tensor["data_offsets"] for name, tensor in header.items()}
-    return {name: end - begin for name, (begin, end) in offsets.items()}
+    offsets = {name: header[name]["data_offsets"] for name in sorted(header)}
+    return {
+        name: Stored(header[name]["shape"], end - begin) for name, (begin, end) in offsets.items()
+    }
 
 
-def check_tensors(path: Path, network: PreTrainedModel, shapes: Shapes, quantised: bool) -> None:
+def check_tensors(path: Path, network: PreTrainedModel, stored: Tensors, quantised: bool) -> None:
     """Raise InputError for the first tensor that is missing, unexpected or of a wrong shape.
 
     transformers would initialise a missing tensor at random and ignore an unexpected one. A layer
     of a `quantised` model may have tensors of any names and shapes, but at least one.
     """
     free = _free_names(network) if quantised else ()
-    if wrong := list(_differences(network, shapes, free)):
+    if wrong := list(_differences(network, stored, free)):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise InputError(f"{path}: {wrong[0]}{more}")
 
 
-def _differences(network: PreTrainedModel, shapes: Shapes, free: tuple[str, ...]) -> Iterator[str]:
+def _differences(network: PreTrainedModel, stored: Tensors, free: tuple[str, ...]) -> Iterator[str]:
     expected = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
-    stored = {prefix for prefix in free if any(name.startswith(prefix) for name in shapes)}
-    for name in sorted(expected.keys() | shapes):
-        if name.startswith(tuple(stored)):
+    filled = tuple(prefix for prefix in free if any(name.startswith(prefix) for name in stored))
+    for name in sorted(expected.keys() | stored):
+        if name.startswith(filled):
             continue
-        if name not in shapes:
+        if name not in stored:
             if name not in network.all_tied_weights_keys:
                 yield f"{name}: missing, config.json expects this tensor"
         elif name not in expected:
             if not name.endswith(DERIVED):
                 yield f"{name}: unexpected, config.json has no such tensor"
-        elif shapes[name] != expected[name]:
-            shape = f"its shape is {shapes[name]}"
+        elif stored[name].shape != expected[name]:
+            shape = f"its shape is {stored[name].shape}"
             yield f"{name}: {shape}, config.json expects {expected[name]}"
 
 
@@ -115,7 +120,7 @@ def _free_names(network: PreTrainedModel) -> tuple[str, ...]:
 def bytes_read(network: PreTrainedModel, sizes: Mapping[str, int]) -> int:
     """Return the bytes that every forward reads: all but those of an untied input embedding.
 
-    `sizes` has the bytes of each stored tensor.
+    `sizes` has the bytes of each tensor.
     """
     names = {part: f"{name}." for name, part in network.named_modules()}
     head, embedding = names[network.get_output_embeddings()], names[network.get_input_embeddings()]

@@ -1,19 +1,17 @@
 """Each model type, from its folder to its answers, against transformers."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, DynamicCache
+from transformers import DynamicCache
 
 from citer.config.params import PairParams
 from citer.decoding.policy import SLM_ALONE, Policy, always_slm
-from citer.errors import InputError
 from citer.models.cache import SlotCache
-from citer.models.families import FAMILIES, ModelType, check_settings
+from citer.models.families import FAMILIES, ModelType
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.rule import Rule
@@ -76,9 +74,5 @@ def test_the_card_has_the_sizes_of_weights_and_cache(family: Pair) -> None:
     assert model.card.context == 256
 
 
-def test_every_model_type_has_a_record_and_a_case_and_others_are_refused() -> None:
+def test_every_model_type_has_a_record_and_a_case() -> None:
     assert set(get_args(ModelType)) == set(FAMILIES) == {case.split(",")[0] for case in CASES}
-    with pytest.raises(
-        InputError, match=r"^m/config.json: model_type: 'mixtral': expected 'llama'"
-    ):
-        check_settings(Path("m"), AutoConfig.for_model("mixtral"))

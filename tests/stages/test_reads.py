@@ -118,7 +118,7 @@ def test_the_counters_see_a_second_read(project: Params, reads: Reads) -> None:
         model = ModelFolder(paths.SLM)
         assert model.tokenizer_parts
         assert model.digest
-        assert model.shapes
+        assert model.stored
     assert {kind for kind, _ in reads} == {"tokenizer", "hash", "settings", "header"}
     assert set(reads.values()) == {2}
 
