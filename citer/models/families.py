@@ -112,7 +112,6 @@ class Family(NamedTuple):
     heads: query, key and value of a layer
     rotate: how the rotary embedding is applied
     block: the order of norms, attention and MLP
-    needed: settings without which transformers' own forward fails
     unset: settings that this forward does not follow
     """
 
@@ -121,7 +120,6 @@ class Family(NamedTuple):
     heads: Heads = separate
     rotate: Rotate = rotate
     block: Block = two_norms
-    needed: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
 
     def kinds(self, config: PreTrainedConfig) -> list[LayerKind]:
@@ -132,7 +130,7 @@ FAMILIES: dict[str, Family] = {
     "llama": Family(_same_window, unset=("sliding_window",)),
     "mistral": Family(_same_window),
     # AutoConfig makes it of a "mistral" whose config.json has `layer_types`, too.
-    "ministral": Family(_window_by_type, needed=("sliding_window",)),
+    "ministral": Family(_window_by_type),
     "qwen2": Family(_window_by_type),
     "qwen3": Family(_window_by_type, heads=normed),
     "smollm3": Family(_window_by_type, ropes=_some_ropes),
@@ -141,7 +139,6 @@ FAMILIES: dict[str, Family] = {
         ropes=lambda config: [(name,) for name in config.layer_types],
         heads=normed,
         block=four_norms,
-        needed=("sliding_window",),
         unset=("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"),
     ),
     "phi3": Family(_same_window, heads=fused, rotate=rotate_part),
@@ -151,17 +148,13 @@ FAMILIES: dict[str, Family] = {
 def check_settings(path: Path, config: PreTrainedConfig) -> None:
     """Raise InputError for the first setting of config.json that the forward does not follow."""
     file, family = path / "config.json", FAMILIES[config.model_type]
-    for name in family.needed:
-        if not getattr(config, name):
-            raise InputError(f"{file}: {name}: not set, {config.model_type} needs it")
     for name in family.unset:
         if value := getattr(config, name, None):
             raise InputError(f"{file}: {name}: {value}: expected none")
-    if not getattr(config, "is_causal", True):
-        raise InputError(f"{file}: is_causal: {config.is_causal}: expected true")
     ropes = config.rope_parameters  # of all layers, or of each name in `layer_types`
     for rope in [ropes] if "rope_type" in ropes else filter(None, ropes.values()):
-        _check_rope(file, rope, family)
+        if rope["rope_type"] not in ROPE_TYPES:
+            raise InputError(f"{file}: rope_type: {_unlike(rope['rope_type'], *ROPE_TYPES)}")
     followed = [SLIDING if window else FULL for window in family.windows(config)]
     stated = getattr(config, "layer_types", None) or followed
     for layer, (name, other) in enumerate(zip(stated, followed, strict=True)):
@@ -171,15 +164,6 @@ def check_settings(path: Path, config: PreTrainedConfig) -> None:
 
 def _unlike(value: str, *expected: str) -> str:
     return f"{value!r}: expected {' or '.join(map(repr, expected))}"
-
-
-def _check_rope(file: Path, rope: dict[str, Any], family: Family) -> None:
-    if rope["rope_type"] not in ROPE_TYPES:
-        raise InputError(f"{file}: rope_type: {_unlike(rope['rope_type'], *ROPE_TYPES)}")
-    part, may_be_less = rope.get("partial_rotary_factor"), family.rotate is rotate_part
-    if part is not None and not (0 < part <= 1 if may_be_less else part == 1):
-        expected = "above 0 and at most 1" if may_be_less else "1"
-        raise InputError(f"{file}: partial_rotary_factor: {part}: expected {expected}")
 
 
 class EosSetting(BaseModel):

@@ -6,6 +6,7 @@ its objects once and passes them on. Only a new object sees that a folder has ch
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -21,13 +22,14 @@ from transformers import (
 )
 
 from citer.config.pair import Weights
-from citer.data.prompts import FORMATS, PromptFormat, PromptSettings
+from citer.data.prompts import FORMATS, PromptFormat, PromptSettings, token_ids
 from citer.errors import InputError, reading
 from citer.models.families import Config, EosSetting, check_settings
 from citer.models.router import FEATURE
-from citer.models.tokenizer import load_tokenizer, named_eos_ids, tokenizer_parts
+from citer.models.tokenizer import ROUND_TRIP, load_tokenizer, named_eos_ids
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import (
+    Index,
     Stored,
     bytes_read,
     check_quantiser,
@@ -35,7 +37,6 @@ from citer.models.weights import (
     kept_digest,
     refuse_quantised,
     stored_tensors,
-    weight_files,
 )
 from citer.storage.tables import digest, read_as
 
@@ -69,15 +70,13 @@ class Carded(Protocol):
 PLAIN = PromptSettings()
 
 
+@dataclass(eq=False)
 class ModelFolder:
     """A Hugging Face model folder. Every property raises InputError if its file is not usable."""
 
-    def __init__(
-        self, path: Path, settings: PromptSettings = PLAIN, weights: Weights = "stored"
-    ) -> None:
-        self.path = path
-        self.settings = settings
-        self.weights = weights
+    path: Path
+    settings: PromptSettings = PLAIN
+    weights: Weights = "stored"
 
     def __str__(self) -> str:
         return str(self.path)
@@ -125,7 +124,14 @@ class ModelFolder:
 
     @cached_property
     def tokenizer_parts(self) -> dict[str, Any]:
-        return tokenizer_parts(self.tokenizer)
+        """Everything that decides which ids a text gets.
+
+        `prompt` shows what the post-processor adds, which tokenizer_config.json may change.
+        """
+        content = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        names = ("normalizer", "pre_tokenizer", "model", "added_tokens")
+        prompt = token_ids(ROUND_TRIP, self.tokenizer, begins=True)
+        return {name: content[name] for name in names} | {"prompt": prompt}
 
     @cached_property
     def prompts(self) -> PromptFormat:
@@ -141,7 +147,11 @@ class ModelFolder:
 
     @cached_property
     def weight_files(self) -> list[Path]:
-        return weight_files(self.path)
+        """The safetensors files. They may be missing."""
+        single, index = (self.path / f"model.safetensors{end}" for end in ("", ".index.json"))
+        if index.is_file() and not single.is_file():  # transformers prefers the single file
+            return sorted({self.path / name for name in read_as(index, Index).weight_map.values()})
+        return [single]
 
     @cached_property
     def stored(self) -> dict[str, Stored]:

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from time import sleep
@@ -47,7 +47,7 @@ class Server:
     The key in the environment variable `CITER_LLM_API_KEY`, if any, is sent with each request.
     """
 
-    def __init__(self, url: str, patience: Sequence[float]) -> None:
+    def __init__(self, url: str, patience: Sequence[float] = PATIENCE) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self.patience = tuple(patience)
 
@@ -193,24 +193,22 @@ class ServedModel:
         lengths = [len(choice.prompt_logprobs or ()) for choice in choices]
         expected = [len(prompt) * of_prompts for prompt in prompts]
         if lengths != expected:
-            of_tokens = f"log-probabilities of {shown(lengths)} prompt tokens"
-            found = f"{len(choices)} choices with {of_tokens}"
-            raise InputError(f"{self.server}: {found}, expected {shown(expected)}")
+            found = f"{shown(lengths)} prompt tokens, expected {shown(expected)}"
+            raise InputError(
+                f"{self.server}: {len(choices)} choices with log-probabilities of {found}"
+            )
         return choices
 
 
+@dataclass(eq=False)
 class ServedFolder(ModelFolder):
-    """The folder of an LLM that the vLLM server at `url` runs.
+    """The folder of an LLM that a vLLM server runs.
 
     In a folder without weights, `weights.sha256` stands for them in the model's digest: the output
     of `sha256sum *.safetensors` in the server's folder.
     """
 
-    def __init__(
-        self, path: Path, url: str, settings: PromptSettings, patience: Sequence[float]
-    ) -> None:
-        super().__init__(path, settings)
-        self.server = Server(url, patience)
+    server: Server = field(kw_only=True)
 
     @cached_property
     def listed(self) -> Listed:
@@ -268,5 +266,5 @@ def llm_folder(
 ) -> ModelFolder:
     """Return the folder of an LLM that is loaded here, or of one that the server at `url` runs."""
     if url:
-        return ServedFolder(path, url, settings, patience)
+        return ServedFolder(path, settings, server=Server(url, patience))
     return ModelFolder(path, settings)

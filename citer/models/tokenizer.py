@@ -1,11 +1,9 @@
 """Load and check a folder's tokenizer, and name what decides a text's ids and an answer's end."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
@@ -47,18 +45,6 @@ def _check_ids(path: Path, tokenizer: PreTrainedTokenizerFast, vocab_size: int) 
             f"{path}/tokenizer.json: {last!r} has the id {ids[last]}, "
             f"expected one below vocab_size {vocab_size}"
         )
-
-
-def tokenizer_parts(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """Return everything that decides which ids a text gets.
-
-    `prompt` shows what the post-processor adds, which tokenizer_config.json may change.
-    """
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    parts = {
-        part: content[part] for part in ("normalizer", "pre_tokenizer", "model", "added_tokens")
-    }
-    return parts | {"prompt": token_ids(ROUND_TRIP, tokenizer, begins=True)}
 
 
 def named_eos_ids(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> list[int]:

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from transformers.quantizers import AutoHfQuantizer
 
 from citer.errors import InputError, reading
-from citer.storage.tables import digest, read_as, write_json
+from citer.storage.tables import digest, read_json, write_json
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "citer")
 QUIET = 60.0  # seconds
@@ -43,14 +43,6 @@ class Index(BaseModel):
     """`model.safetensors.index.json`: the file that holds each tensor."""
 
     weight_map: Annotated[dict[str, str], Field(min_length=1)]
-
-
-def weight_files(path: Path) -> list[Path]:
-    """Return the paths of a model folder's safetensors files. The files may be missing."""
-    single, index = path / "model.safetensors", path / "model.safetensors.index.json"
-    if index.is_file() and not single.is_file():  # transformers prefers the single file
-        return sorted({path / name for name in read_as(index, Index).weight_map.values()})
-    return [single]
 
 
 def stored_tensors(file: Path) -> dict[str, Stored]:
@@ -128,16 +120,6 @@ def bytes_read(network: PreTrainedModel, sizes: Mapping[str, int]) -> int:
     return sum(size for name, size in sizes.items() if tied or not name.startswith(embedding))
 
 
-States = list[list[int]]
-
-
-class Kept(BaseModel):
-    """A digest, and the states of the files when they were read."""
-
-    states: States
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-
-
 def kept_digest(*files: Path) -> str:
     """Return `digest` of files. Reads them only if they have changed since the last call.
 
@@ -145,10 +127,10 @@ def kept_digest(*files: Path) -> str:
     """
     place = CACHE / "digests" / f"{digest(*(str(file.absolute()) for file in files))}.json"
     states = _quiet_states(files)
-    with suppress(InputError):
-        kept = read_as(place, Kept)
-        if kept.states == states:
-            return kept.digest
+    with suppress(InputError, KeyError, TypeError):
+        kept = read_json(place)
+        if kept["states"] == states:
+            return str(kept["digest"])
     found = digest(*files)
     if states and states == _quiet_states(files):
         with suppress(OSError, InputError):
@@ -156,7 +138,7 @@ def kept_digest(*files: Path) -> str:
     return found
 
 
-def _quiet_states(files: tuple[Path, ...]) -> States | None:
+def _quiet_states(files: tuple[Path, ...]) -> list[list[int]] | None:
     """Return the state of each file, None if one is missing or has changed in the last minute."""
     try:
         stats = [file.stat() for file in files]

@@ -17,8 +17,7 @@ from citer.data.problems import Problem, read_problems
 from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.evaluation.choice import upper_bound
 from citer.evaluation.measure import Conditions, Measure
-from citer.models.folder import PLAIN
-from citer.models.served import PATIENCE, ServedFolder
+from citer.models.served import ServedFolder, Server
 from citer.progress import Advance, progress, say
 from citer.rule import LLM
 from citer.stages import paths
@@ -62,7 +61,7 @@ def certify(params: Params, url: str, rule: str) -> bool:
     """
     problems = read_problems(paths.referenced("validation"))
     measure = Conditions.of(problems, None, {"llm": {"digest": ""}, "template": ""}).measure
-    ask = _Asking(params, ServedFolder(Path(params.pair.llm), url, PLAIN, PATIENCE))
+    ask = _Asking(params, ServedFolder(Path(params.pair.llm), server=Server(url)))
     ask(problems[0], rule)  # a refusal comes before any work
     clients = max(1, params.serve.batch)
     with progress("certify", 2 * len(problems), "answers") as advance:
