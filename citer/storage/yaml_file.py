@@ -16,7 +16,6 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from citer.errors import InputError, read_text
 from citer.sections import AnySection, in_words
 
-MOST = 50  # lines of errors
 UNKNOWN = object()
 
 
@@ -26,16 +25,12 @@ def read_yaml(path: Path, section: type[AnySection], shipped: Path) -> AnySectio
     Raises InputError with a line for each error: the key, its value, what was expected, and the
     value in the file `shipped`. If `path` is not YAML, the only line says why.
     """
-    content = _parsed(path)
-    if content is None:
-        raise InputError(f"{path}: empty: expected a section of keys")
     try:
-        return section.model_validate(content)
+        return section.model_validate(_parsed(path))
     except ValidationError as invalid:
         defaults = _parsed(shipped)
         lines = [line for error in invalid.errors() for line in _lines(error, defaults)]
-        more = [f"{len(lines) - MOST:,} more errors"] if len(lines) > MOST else []
-        raise InputError(*(f"{path}: {line}" for line in [*lines[:MOST], *more])) from None
+        raise InputError(*(f"{path}: {line}" for line in lines)) from None
 
 
 class _Representer(RoundTripRepresenter):
