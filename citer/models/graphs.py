@@ -189,7 +189,8 @@ def _graph(
 
 def cuda_graphs(model: LanguageModel, cache: SlotCache) -> Graphs | None:
     """Make graphs for a model on a GPU, unless `pair.cuda_graphs` is off."""
-    captured = model.device.type == "cuda" and model.cuda_graphs
+    switched_off = model.params and not model.params.cuda_graphs
+    captured = model.device.type == "cuda" and not switched_off
     return Graphs(model, cache, cuda_capture) if captured else None
 
 

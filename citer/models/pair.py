@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from citer.config.pair import PairParams, Weights
+from citer.config.pair import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
 from citer.models.cache import Batch, kv_shape
@@ -34,21 +34,18 @@ class LanguageModel:
     A model without weights (`outline_model`) has a network on the device `meta`. Its sizes are
     known, and it can be pickled. `runs_on` is where the weights go that unpickling loads.
 
-    cuda_graphs: whether short forwards on a GPU are captured as CUDA graphs
+    params: those by which it was loaded; None: it cannot be pickled
     forward: the stock forward, if the model is quantised or on several devices
     stored_bytes: bytes of a quantised model's weights that every forward reads
-    slm_weights, llm_device_map: as in `PairParams`
     """
 
     name: str
     path: Path
     digest: str
     network: PreTrainedModel
-    cuda_graphs: bool = field(default=True, kw_only=True)
-    slm_weights: Weights = field(default="stored", kw_only=True)
+    params: PairParams | None = field(default=None, kw_only=True)
     forward: Forward = field(default=OWN, kw_only=True)
     stored_bytes: int | None = field(default=None, kw_only=True)
-    llm_device_map: Literal["auto"] | None = field(default=None, kw_only=True)
     runs_on: torch.device | None = field(default=None, kw_only=True)
 
     @cached_property
@@ -64,7 +61,7 @@ class LanguageModel:
     @property
     def fits_one_gpu(self) -> bool:
         """Whether all layers are on one device."""
-        return self.llm_device_map is None
+        return not (self.params and self.params.llm_device_map)
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -100,10 +97,8 @@ class LanguageModel:
 
     def __reduce__(self) -> tuple[Callable[..., "LanguageModel"], tuple[Any, ...]]:
         """Pickle the folder and the settings only. Unpickling loads the weights again."""
-        folder, dtype = str(self.path), str(self.dtype).removeprefix("torch.")
-        placement = {"device": self.device.type, "dtype": dtype, "cuda_graphs": self.cuda_graphs}
-        placement |= {"llm_device_map": self.llm_device_map, "slm_weights": self.slm_weights}
-        params = PairParams.model_validate({"slm": folder, "llm": folder, **placement})
+        assert self.params
+        params = self.params.model_copy(update={"device": self.device.type})
         return _reload, (self.name, self.path, self.digest, params)
 
     def last_hidden(self, **inputs: Any) -> Tensor:
@@ -238,11 +233,9 @@ def make_model(
         folder.path,
         folder.digest,
         network,
-        cuda_graphs=params.cuda_graphs,
-        slm_weights=folder.weights,
+        params=params.model_copy(update={"slm_weights": folder.weights}),
         forward=forward_of(name, folder, params),
         stored_bytes=folder.stored_bytes if folder.quantised else None,
-        llm_device_map=params.llm_device_map,
     )
 
 
