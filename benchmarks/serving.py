@@ -195,10 +195,8 @@ def main() -> None:
     params = load_params()
     rule = Rule(**read_json(paths.report(2) / "threshold.json")["rule"])
     asked = [p for p in read_problems(paths.referenced("test")) if not p.choices][:QUESTIONS]
-    slots, limit = params.decode.slots, params.decode.max_new_tokens
-    llm, rounded = Path(params.pair.llm), params.pair.slm_weights
-    folders = served_pair(ROUTER, paths.SLM, llm, slm_weights=rounded)
-    deployment = deploy(ROUTER, folders, params.pair, rule, slots=slots, max_new_tokens=limit)
+    folders, slots = served_pair(ROUTER, params.pair), params.decode.slots
+    deployment = deploy(ROUTER, folders, params.pair, rule, params.decode)
     with served(rule) as (url, pid), shadowing(rule) as (other, _):
         crowd, shadowed = (Clients(each, params.register_.model_name) for each in (url, other))
         result = measure(deployment, asked, crowd, shadowed, pid)

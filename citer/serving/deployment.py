@@ -7,7 +7,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from citer.config.pair import PairParams, Weights
+from citer.config.pair import PairParams
+from citer.config.params import DecodeParams
 from citer.data.problems import Problem
 from citer.decoding.answer import Answer, Counts, Request
 from citer.decoding.engine import Engine
@@ -30,6 +31,7 @@ from citer.models.sampling import ALL_GREEDY, Sampler, Sampling
 from citer.models.served import PATIENCE, llm_folder
 from citer.progress import Advance, warn
 from citer.rule import Rule
+from citer.stages import paths
 
 REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
 
@@ -87,28 +89,28 @@ class Deployment:
         A sampled reply depends on the sampler and on the problem's id, but on no other problem.
         Each problem must pass `check`. A call from a second thread waits until this one has ended.
         """
-        policy = self.policy(rule or self.rule)
+        policy, prompts = self.policy(rule or self.rule), self.pair.prompts
+        samplings = [sampler.sampling(problem.problem_id) for problem in problems]
+        requests = (
+            Request(
+                str(number),
+                tuple(prompts.prompt_ids(problem)),
+                sampling=samplings[number],
+                max_new_tokens=max_new_tokens,
+            )
+            for number, problem in enumerate(problems)
+        )
         finished: dict[int, Reply] = {}  # replies that wait for an earlier one
-        due = 0
         with self._lock:
-            requests = self._requests(problems, sampler, max_new_tokens)
+            due = 0
             for answer in self.engine.decode(requests, policy):
                 number = int(answer.key)
                 text = self.pair.text(answer.token_ids)
-                sampling = sampler.sampling(problems[number].problem_id)
-                finished[number] = Reply(problems[number], answer, text, sampling)
+                finished[number] = Reply(problems[number], answer, text, samplings[number])
                 advance(1)
                 while due in finished:
                     yield finished.pop(due)
                     due += 1
-
-    def _requests(
-        self, problems: Sequence[Problem], sampler: Sampler, limit: int | None
-    ) -> Iterator[Request]:
-        for number, problem in enumerate(problems):
-            prompt_ids = tuple(self.pair.prompts.prompt_ids(problem))
-            sampling = sampler.sampling(problem.problem_id)
-            yield Request(str(number), prompt_ids, sampling=sampling, max_new_tokens=limit)
 
     def check(self, problem: Problem, max_new_tokens: int | None = None) -> None:
         """Raise InputError without a prompt, or without room for it and the longest answer."""
@@ -132,9 +134,7 @@ def deploy(
     folders: PairFolder,
     params: PairParams,
     rule: Rule,
-    *,
-    slots: int,
-    max_new_tokens: int,
+    limits: DecodeParams,
     loaded: LanguageModel | Carded | None = None,
 ) -> Deployment:
     """Load a router and its pair (see `served_pair`); `rule` routes between the models.
@@ -149,25 +149,24 @@ def deploy(
     if place.engine != "citer":
         warn(f"{bundle}: its rule was chosen for {place.engine}, and may not be the cheapest here")
     pair = load_pair(folders, params, loaded)
-    on_device = router.to(pair.slm.device)
-    return Deployment(pair, on_device, rule, slots, max_new_tokens, place.delayed)
+    on_device, longest = router.to(pair.slm.device), limits.max_new_tokens
+    return Deployment(pair, on_device, rule, limits.slots, longest, place.delayed)
 
 
 def served_pair(
     bundle: Path,
-    slm: Path,
-    llm: Path,
-    llm_url: str | None = None,
+    params: PairParams,
+    slm: Path = paths.SLM,
     patience: Sequence[float] = PATIENCE,
-    slm_weights: Weights = "stored",
 ) -> PairFolder:
-    """Pair `llm` with the finetuned SLM in the bundle, or with `slm` if the bundle has none.
+    """Pair the LLM with the finetuned SLM in the bundle, or with `slm` if the bundle has none.
 
-    The LLM runs here, or on the vLLM server at `llm_url` (see `Server`). Raises InputError.
+    The LLM runs here, or on the vLLM server at `pair.llm_url` (see `Server`). Raises InputError.
     """
     own, prompts = bundle / "slm", stored_prompts(bundle)
-    folder = ModelFolder(own if own.is_dir() else slm, prompts, slm_weights)
-    return PairFolder(folder, llm_folder(llm, llm_url, prompts, patience))
+    folder = ModelFolder(own if own.is_dir() else slm, prompts, params.slm_weights)
+    llm = llm_folder(Path(params.llm), params.llm_url, prompts, patience)
+    return PairFolder(folder, llm)
 
 
 def stored_place(bundle: Path) -> Place:

@@ -68,8 +68,8 @@ class Served:
 def _serve(pair: Pair, port: int, log: Path) -> None:
     traffic = Traffic(log, rows=ROWS)
     stamp = identity(pair) | {"version": "tiny/1"}
-    observers = [traffic.observer(stamp, pair.tokenizer.decode)]
-    release = Release("tiny/1", deployed(pair), observers)
+    observer = traffic.observer(stamp, pair.tokenizer.decode)
+    release = Release("tiny/1", deployed(pair), observer)
     settings = Settings("tiny", 8, poll=60)
     service = Service(settings, Shelf(), release, Metrics(CollectorRegistry()))  # type: ignore[arg-type]
     with listen("127.0.0.1", port) as listener:

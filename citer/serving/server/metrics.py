@@ -1,15 +1,25 @@
-"""What `/metrics` shows. An observer may add metrics of its own to the same registry."""
+"""What `/metrics` shows."""
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from citer.decoding.answer import Answer
-from citer.rule import Rule
+from citer.serving.server.releases import Release
 
 SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
+
+PROMISE = {
+    "e_detector": "Evidence that the promise is broken now; the rule steps back at "
+    "serve.false_alarms",
+    "e_value": "Evidence that the promise was ever broken by the rule in force",
+    "step": "Steps back from the registered rule",
+    "lapsed": "1 if shadow answers are missing for too long",
+}
 
 
 class Metrics:
@@ -35,6 +45,12 @@ class Metrics:
             ["verdict"],
             registry=registry,
         )
+        self._waiting = Gauge("citer_waiting_requests", "Requests waiting", registry=registry)
+        self._running = Gauge("citer_running_requests", "Requests running", registry=registry)
+        self._promise = [
+            Gauge(f"citer_promise_{name}", meaning, registry=registry)
+            for name, meaning in PROMISE.items()
+        ]
         self.left = Counter("citer_left", "Requests whose client left early", registry=registry)
         self._deployed = Info("citer_deployed", "The router that answers", registry=registry)
         self.shadowed = Counter(
@@ -47,13 +63,23 @@ class Metrics:
             "citer_shadow_bytes", "Bytes that shadow answers move, each alone", registry=registry
         )
 
-    def watch_queue(self, waiting: Callable[[], int], running: Callable[[], int]) -> None:
-        for name, value in (("waiting", waiting), ("running", running)):
-            gauge = Gauge(f"citer_{name}_requests", f"Requests {name}", registry=self.registry)
-            gauge.set_function(value)
+    def watch_log(self, counts: Mapping[str, int]) -> None:
+        """Show the counts of a `Traffic`."""
+        rows = Gauge("citer_traffic_rows", "Rows of the log", ["verdict"], registry=self.registry)
+        for verdict in ("logged", "left_out", "failed", "lost"):
+            rows.labels(verdict).set_function(partial(counts.__getitem__, verdict))
 
-    def deployed(self, version: str, rule: Rule) -> None:
-        self._deployed.info({"version": version, "rule": str(rule)})
+    def show(self, waiting: int, running: int, release: Release) -> None:
+        """Take in what is true now. Of a promise that is not watched, all values are NaN."""
+        self._waiting.set(waiting)
+        self._running.set(running)
+        self._deployed.info({"version": release.version, "rule": str(release.rule)})
+        values = (math.nan,) * len(PROMISE)
+        if keeper := release.keeper:
+            now = keeper.standing
+            values = now.detector.value, now.product.value, now.place, keeper.lapsed
+        for gauge, value in zip(self._promise, values, strict=True):
+            gauge.set(value)
 
     def answered(self, answer: Answer) -> None:
         counts = answer.counts

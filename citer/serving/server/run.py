@@ -18,7 +18,7 @@ from citer.serving.evidence import Evidence, evidence_place
 from citer.serving.log import Traffic
 from citer.serving.server.app import make_app
 from citer.serving.server.metrics import Metrics
-from citer.serving.server.releases import Fetch, Observers, Releases
+from citer.serving.server.releases import Fetch, Releases
 from citer.serving.server.service import Service, Settings
 from citer.serving.shadow import Told
 from citer.stages import paths
@@ -71,18 +71,18 @@ def serve(
 ) -> None:
     """Load the newest router with its pair, and answer until SIGTERM or SIGINT.
 
-    `latest`, `fetch` and `rule` are those of `Releases`, `traffic` and `told` those of `Observers`.
-    Raises InputError.
+    `latest`, `fetch`, `rule`, `traffic` and `told` are those of `Releases`. Raises InputError.
     """
     host, port = listener.getsockname()[:2]
-    keys, registry = accepted_keys(host), CollectorRegistry()
+    keys, metrics = accepted_keys(host), Metrics(CollectorRegistry())
     evidence = Evidence(evidence_place(paths.EVIDENCE)) if params.serve.shadow else None
-    observed = Observers(registry, params, traffic, evidence, told)
-    releases = Releases(latest, fetch, params, rule, observed)
+    releases = Releases(latest, fetch, params, rule, traffic, evidence, told)
+    if traffic:
+        metrics.watch_log(traffic.counts)
     gc.collect()
     gc.freeze()  # imported modules are searched no more; a release must be, as it may be replaced
     # The service alone holds the release, so that a promotion frees it.
-    service = Service(settings, releases, releases.newest(), Metrics(registry))
+    service = Service(settings, releases, releases.newest(), metrics)
     if service.release.deployment.pair.is_small:
         torch.set_num_threads(1)  # more would slow such short forwards down
     say(f"{settings.name} ({service.release.version}) answers at http://{host}:{port}/v1")
