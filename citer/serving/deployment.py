@@ -27,7 +27,7 @@ from citer.models.folder import Carded, ModelFolder, PairFolder
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.room import check_characters, check_fits
 from citer.models.router import Router
-from citer.models.sampling import ALL_GREEDY, Sampler, Sampling
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.models.served import PATIENCE, llm_folder
 from citer.progress import Advance, warn
 from citer.rule import Rule
@@ -42,7 +42,6 @@ class Reply(NamedTuple):
     problem: Problem
     answer: Answer
     completion: str
-    sampling: Sampling | None = None  # None: greedy
     request: str | None = None
     user: str | None = None
     reference: str | None = None  # if a shadow answer has told it
@@ -90,12 +89,11 @@ class Deployment:
         Each problem must pass `check`. A call from a second thread waits until this one has ended.
         """
         policy, prompts = self.policy(rule or self.rule), self.pair.prompts
-        samplings = [sampler.sampling(problem.problem_id) for problem in problems]
         requests = (
             Request(
                 str(number),
                 tuple(prompts.prompt_ids(problem)),
-                sampling=samplings[number],
+                sampling=sampler.sampling(problem.problem_id),
                 max_new_tokens=max_new_tokens,
             )
             for number, problem in enumerate(problems)
@@ -106,7 +104,7 @@ class Deployment:
             for answer in self.engine.decode(requests, policy):
                 number = int(answer.key)
                 text = self.pair.text(answer.token_ids)
-                finished[number] = Reply(problems[number], answer, text, samplings[number])
+                finished[number] = Reply(problems[number], answer, text)
                 advance(1)
                 while due in finished:
                     yield finished.pop(due)

@@ -54,14 +54,8 @@ class Traffic:
     Raises InputError if the folder cannot be written, or has a damaged journal.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        redact: Redact = lambda row: row,
-        rows: int = ROWS,
-        seconds: float = SECONDS,
-    ) -> None:
-        self.folder, self.redact, self.rows, self.seconds = folder, redact, rows, seconds
+    def __init__(self, folder: Path, redact: Redact = lambda row: row) -> None:
+        self.folder, self.redact = folder, redact
         self.counts: Counter[str] = Counter()
         self._journals: dict[str, _Journal] = {}
         self._alone = Lock()
@@ -86,7 +80,7 @@ class Traffic:
         """Store a row. `stamp` is JSON."""
         with self._alone:
             self._journalled(stamp, rule, row)
-            self._rotate(lambda each: each.rows >= self.rows or each.age >= self.seconds)
+            self._rotate(lambda each: each.rows >= ROWS or each.age >= SECONDS)
 
     def flush(self) -> None:
         """Write all rows so far as tables."""

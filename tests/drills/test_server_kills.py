@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from citer.models.bundle import identity
 from citer.models.pair import Pair
+from citer.serving import log as traffic_log
 from citer.serving.log import Traffic
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.releases import Release
@@ -66,7 +67,8 @@ class Served:
 
 
 def _serve(pair: Pair, port: int, log: Path) -> None:
-    traffic = Traffic(log, rows=ROWS)
+    traffic_log.ROWS = ROWS
+    traffic = Traffic(log)
     stamp = identity(pair) | {"version": "tiny/1"}
     observer = traffic.observer(stamp, pair.tokenizer.decode)
     release = Release("tiny/1", deployed(pair), observer)

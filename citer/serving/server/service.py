@@ -175,8 +175,7 @@ class Service:
             return
         observer, rules = call.release.observer, _drawn(call)
         if observer or rules:
-            text, sampling = call.text(answer), call.request.sampling
-            reply = Reply(call.problem, answer, text, sampling, call.form.id, call.user)
+            reply = Reply(call.problem, answer, call.text(answer), call.form.id, call.user)
             if rules:
                 self._shadow(call, reply, rules)
             else:
