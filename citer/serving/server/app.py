@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -44,19 +45,8 @@ def make_app(service: Service, keys: Sequence[str]) -> FastAPI:
 
 def _openai(service: Service) -> APIRouter:
     routes = APIRouter()
-
-    async def answer(request: Request, kind: type[Asked]) -> Response:
-        service.check_open()
-        asked = read(kind, await read_body(request, service.release.deployment.pair.context))
-        return await respond(service, request, service.call(asked), asked)
-
-    @routes.post("/chat/completions")
-    async def chat(request: Request) -> Response:
-        return await answer(request, Chat)
-
-    @routes.post("/completions")
-    async def completions(request: Request) -> Response:
-        return await answer(request, Completion)
+    for path, kind in (("/chat/completions", Chat), ("/completions", Completion)):
+        routes.add_api_route(path, partial(_answer, service, kind), methods=["POST"])
 
     @routes.get("/models")
     async def models() -> dict[str, Any]:
@@ -133,8 +123,11 @@ async def read_body(request: Request, context: int) -> bytes:
     return bytes(body)
 
 
-async def respond(service: Service, request: Request, call: Call, asked: Asked) -> Response:
-    """Answer a call, or drop it if the client leaves. Raises ApiError."""
+async def _answer(service: Service, kind: type[Asked], request: Request) -> Response:
+    """Answer a request, or drop it if the client leaves. Raises ApiError, InputError."""
+    service.check_open()
+    asked = read(kind, await read_body(request, service.release.deployment.pair.context))
+    call = service.call(asked)
     if not asked.stream:
         answer = await _unless_gone(request, service.answer(call))
         return JSONResponse(call.form.reply(answer, call.text(answer)))

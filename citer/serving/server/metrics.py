@@ -24,10 +24,9 @@ PROMISE = {
 
 class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self.registry = registry
-        self.requests = Counter(
-            "citer_requests", "Requests by path and status", ["path", "status"], registry=registry
-        )
+        self.requests = counter("citer_requests", "Requests by path and status", ["path", "status"])
         self.seconds = Histogram(
             "citer_request_seconds",
             "Seconds from a request's head to the end of its reply",
@@ -35,33 +34,19 @@ class Metrics:
             registry=registry,
             buckets=SECONDS,
         )
-        self._tokens = Counter(
-            "citer_tokens", "Tokens of answers, by the model", ["model"], registry=registry
-        )
-        self._visits = Counter("citer_visits", "Calls of the LLM", registry=registry)
-        self._audited = Counter(
-            "citer_audited_tokens",
-            "The SLM's tokens that audits compared with the LLM's choice",
-            ["verdict"],
-            registry=registry,
-        )
-        self._waiting = Gauge("citer_waiting_requests", "Requests waiting", registry=registry)
-        self._running = Gauge("citer_running_requests", "Requests running", registry=registry)
-        self._promise = [
-            Gauge(f"citer_promise_{name}", meaning, registry=registry)
-            for name, meaning in PROMISE.items()
-        ]
-        self.left = Counter("citer_left", "Requests whose client left early", registry=registry)
+        self._tokens = counter("citer_tokens", "Tokens of answers, by the model", ["model"])
+        self._visits = counter("citer_visits", "Calls of the LLM")
+        audited = "The SLM's tokens that audits compared with the LLM's choice"
+        self._audited = counter("citer_audited_tokens", audited, ["verdict"])
+        self.left = counter("citer_left", "Requests whose client left early")
+        drawn = "Requests that were drawn for shadow answers"
+        self.shadowed = counter("citer_shadowed", drawn, ["verdict"])
+        moved = "Bytes that shadow answers move, each alone"
+        self.shadow_bytes = counter("citer_shadow_bytes", moved)
         self._deployed = Info("citer_deployed", "The router that answers", registry=registry)
-        self.shadowed = Counter(
-            "citer_shadowed",
-            "Requests that were drawn for shadow answers",
-            ["verdict"],
-            registry=registry,
-        )
-        self.shadow_bytes = Counter(
-            "citer_shadow_bytes", "Bytes that shadow answers move, each alone", registry=registry
-        )
+        self._waiting = gauge("citer_waiting_requests", "Requests waiting")
+        self._running = gauge("citer_running_requests", "Requests running")
+        self._promise = [gauge(f"citer_promise_{name}", text) for name, text in PROMISE.items()]
 
     def watch_log(self, counts: Mapping[str, int]) -> None:
         """Show the counts of a `Traffic`."""

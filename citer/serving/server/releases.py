@@ -19,8 +19,6 @@ from citer.serving.log import Traffic
 from citer.serving.promise import Promise, Standing, Step, stored_promise
 from citer.serving.shadow import Judge, Keeper, Told
 
-Fetch = Callable[[str], AbstractContextManager[Path]]
-
 
 class Release(NamedTuple):
     """A version of the router, ready to answer."""
@@ -57,12 +55,12 @@ class Releases:
     """
 
     latest: Callable[[], str]
-    fetch: Fetch
+    fetch: Callable[[str], AbstractContextManager[Path]]
     params: Params
     rule: Rule | None = None
     traffic: Traffic | None = None
     evidence: Evidence | None = None
-    told: Told = lambda *_: None
+    told: Told | None = None
     _judge: Judge = field(default_factory=Judge)
 
     def newest(self, current: Release | None = None) -> Release:
@@ -112,7 +110,8 @@ class Releases:
     def _tell(self, version: str, standing: Standing, step: Step | None) -> None:
         if step and self.traffic:
             self.traffic.flush()  # a retraining may begin at once, and reads tables only
-        Thread(target=self.told, args=(version, standing, step), daemon=True).start()
+        if self.told:
+            Thread(target=self.told, args=(version, standing, step), daemon=True).start()
 
 
 def promised(bundle: Path, deployment: Deployment, sampling: SamplingParams | None) -> Promise:
