@@ -31,6 +31,7 @@ import typer
 from benchmarks.report import RESULTS, Race, machine, markdown, race, resident, write_results
 from citer.config.params import load_params
 from citer.data.problems import Problem, read_problems
+from citer.decoding.engine import Engine
 from citer.errors import InputError
 from citer.progress import progress
 from citer.rule import LLM, Rule
@@ -147,7 +148,10 @@ def measure(
 ) -> dict[str, Any]:
     questions = [problem.question for problem in problems]
     own: dict[str, str] = {}
-    narrow = replace(deployment, slots=min(CLIENTS, deployment.slots))
+    whole = deployment.engine
+    slots, longest = min(CLIENTS, whole.slots), whole.limits.max_new_tokens
+    engine = Engine(deployment.pair, slots, longest, whole.delayed)
+    narrow = replace(deployment, engine=engine)
 
     def batch(made: Deployment) -> float:
         own.update((r.problem.question, r.completion) for r in made.replies(problems))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -60,15 +59,19 @@ Observer = Callable[[Reply], object]
 
 @dataclass(frozen=True)
 class Deployment:
-    """A loaded pair and its router, with the rule that applies by default (see `Engine`)."""
+    """A loaded pair and its router, with the rule that applies by default.
 
-    pair: Pair
+    The engine keeps its caches, and on a GPU its graphs, from call to call.
+    """
+
+    engine: Engine
     router: Router
     rule: Rule
-    slots: int
-    max_new_tokens: int
-    delayed: bool = True  # the LLM waits for half of the requests
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+
+    @property
+    def pair(self) -> Pair:
+        return self.engine.pair
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -114,17 +117,12 @@ class Deployment:
         """Raise InputError without a prompt, or without room for it and the longest answer."""
         check_characters("question", problem.characters, self.pair.context)
         length = len(self.pair.prompts.prompt_ids(problem))
-        new_tokens = max_new_tokens or self.max_new_tokens
+        new_tokens = max_new_tokens or self.engine.limits.max_new_tokens
         check_fits("question", length, self.pair.context, new_tokens)
 
     def policy(self, rule: Rule) -> Policy:
         """Return the router with a rule. Raises InputError if it has no head for that rule."""
         return routed(self.router, rule)
-
-    @cached_property
-    def engine(self) -> Engine:
-        """The engine keeps its caches, and on a GPU its graphs, from call to call."""
-        return Engine(self.pair, self.slots, self.max_new_tokens, self.delayed)
 
 
 def deploy(
@@ -147,8 +145,8 @@ def deploy(
     if place.engine != "citer":
         warn(f"{bundle}: its rule was chosen for {place.engine}, and may not be the cheapest here")
     pair = load_pair(folders, params, loaded)
-    on_device, longest = router.to(pair.slm.device), limits.max_new_tokens
-    return Deployment(pair, on_device, rule, limits.slots, longest, place.delayed)
+    engine = Engine(pair, limits.slots, limits.max_new_tokens, place.delayed)
+    return Deployment(engine, router.to(pair.slm.device), rule)
 
 
 def served_pair(

@@ -49,9 +49,7 @@ class Gated(Engine):
 
 def deployed(pair: Pair, slots: int = 3, seed: int = 0, rule: Rule = RULE) -> Deployment:
     router = random_router(pair.slm.hidden_size, seed, dtype=pair.slm.dtype)
-    made = Deployment(pair, router, rule, slots, MAX_NEW_TOKENS)
-    vars(made)["engine"] = Gated(pair, slots, MAX_NEW_TOKENS, delayed=True)
-    return made
+    return Deployment(Gated(pair, slots, MAX_NEW_TOKENS, delayed=True), router, rule)
 
 
 @dataclass

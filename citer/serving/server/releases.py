@@ -73,7 +73,7 @@ class Releases:
             return self.release(version, bundle, self._load(bundle, current))
 
     def _load(self, bundle: Path, current: Release | None) -> Deployment:
-        made = deploy(
+        return deploy(
             bundle,
             served_pair(bundle, self.params.pair, patience=()),
             self.params.pair,
@@ -81,8 +81,6 @@ class Releases:
             self.params.answer,
             current and current.deployment.pair.llm,
         )
-        _ = made.engine  # without room for its caches, the present release must stay
-        return made
 
     def release(self, version: str, bundle: Path, deployment: Deployment) -> Release:
         """Return the release of a version; print whether its promise is watched."""

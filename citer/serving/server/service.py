@@ -99,7 +99,7 @@ class Service:
 
     @property
     def _waiting(self) -> int:
-        return self.worker.clients - self.release.deployment.slots
+        return self.worker.clients - self.release.deployment.engine.slots
 
     def call(self, asked: Asked) -> Call:
         """Check a request. Raises InputError, ApiError for another model."""
