@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -140,7 +139,9 @@ class Service:
         Leaving the iterator early frees its slot before the engine's next step. Raises ApiError if
         the engine fails.
         """
-        with self._admitted(call):
+        self.check_open()
+        self.worker.submit(call)
+        try:
             while True:
                 message = await call.messages.get()
                 if isinstance(message, Broken):
@@ -150,23 +151,16 @@ class Service:
                 yield message
                 if isinstance(message, Answer):
                     return
+        finally:
+            if call in self.worker.open:
+                self.metrics.left.inc()
+                self.worker.cancel(call)
 
     async def answer(self, call: Call) -> Answer:
         """Return the answer of a call that does not stream. Raises ApiError."""
         [answer] = [message async for message in self.messages(call)]
         assert isinstance(answer, Answer)
         return answer
-
-    @contextmanager
-    def _admitted(self, call: Call) -> Iterator[None]:
-        self.check_open()
-        self.worker.submit(call)
-        try:
-            yield
-        finally:
-            if call in self.worker.open:
-                self.metrics.left.inc()
-                self.worker.cancel(call)
 
     def _answered(self, call: Call, answer: Answer) -> None:
         """Count an answer. The observer sees those to chats only, after their shadow answers."""
