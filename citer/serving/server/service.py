@@ -15,7 +15,7 @@ from citer.decoding.policy import weight_bytes
 from citer.errors import InputError
 from citer.evaluation.cost import Prices
 from citer.models.room import check_characters
-from citer.models.sampling import Sampler, Sampling, stable_hash
+from citer.models.sampling import stable_hash
 from citer.rule import LLM, Rule
 from citer.serving.deployment import Deployment, Observer, Reply
 from citer.serving.server.fields import Asked, Chat, Completion
@@ -53,12 +53,6 @@ class Call(Ticket):
 
     def text(self, answer: Answer) -> str:
         return self.engine.pair.text(answer.token_ids, self.request.stop)
-
-
-def _alike(sampling: Sampling | None, default: SamplingParams | None) -> bool:
-    """Return whether an answer is sampled as at registration, with whichever seed."""
-    own = Sampler(default).sampling("")
-    return (sampling and sampling[:3]) == (own and own[:3])
 
 
 def _prompt(asked: Asked, deployment: Deployment) -> tuple[tuple[int, ...], Problem | None, str]:
@@ -110,8 +104,8 @@ class Service:
         policy = deployment.policy(rule)
         prices = Prices.of(deployment.pair, weight_bytes(policy.scorer))
         prompt_ids, problem, key = _prompt(asked, deployment)
-        sampling, stop = asked.sampler(default).sampling(key), tuple(asked.stop or ())
-        request = Request("prompt", prompt_ids, (), None, sampling, stop, asked.limit)
+        sampler, stop = asked.sampler(default), tuple(asked.stop or ())
+        request = Request("prompt", prompt_ids, (), None, sampler.sampling(key), stop, asked.limit)
         deployment.engine.check(request)
         return Call(
             deployment.engine,
@@ -122,7 +116,8 @@ class Service:
             problem=problem,
             user=asked.user or asked.safety_identifier,
             release=release,
-            promised=asked.rule is asked.limit is asked.stop is None and _alike(sampling, default),
+            # Sampled as at registration, with whichever seed.
+            promised=asked.rule is asked.limit is asked.stop is None and sampler.params == default,
         )
 
     def check_open(self) -> None:
