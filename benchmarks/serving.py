@@ -31,6 +31,7 @@ import typer
 from benchmarks.report import RESULTS, Race, machine, markdown, race, resident, write_results
 from citer.config.params import load_params
 from citer.data.problems import Problem, read_problems
+from citer.decoding.engine import Engine
 from citer.errors import InputError
 from citer.progress import progress
 from citer.rule import LLM, Rule
@@ -147,7 +148,10 @@ def measure(
 ) -> dict[str, Any]:
     questions = [problem.question for problem in problems]
     own: dict[str, str] = {}
-    narrow = replace(deployment, slots=min(CLIENTS, deployment.slots))
+    whole = deployment.engine
+    slots, longest = min(CLIENTS, whole.slots), whole.limits.max_new_tokens
+    engine = Engine(deployment.pair, slots, longest, whole.delayed)
+    narrow = replace(deployment, engine=engine)
 
     def batch(made: Deployment) -> float:
         own.update((r.problem.question, r.completion) for r in made.replies(problems))
@@ -195,10 +199,8 @@ def main() -> None:
     params = load_params()
     rule = Rule(**read_json(paths.report(2) / "threshold.json")["rule"])
     asked = [p for p in read_problems(paths.referenced("test")) if not p.choices][:QUESTIONS]
-    slots, limit = params.decode.slots, params.decode.max_new_tokens
-    llm, rounded = Path(params.pair.llm), params.pair.slm_weights
-    folders = served_pair(ROUTER, paths.SLM, llm, slm_weights=rounded)
-    deployment = deploy(ROUTER, folders, params.pair, rule, slots=slots, max_new_tokens=limit)
+    folders, slots = served_pair(ROUTER, params.pair), params.decode.slots
+    deployment = deploy(ROUTER, folders, params.pair, rule, params.decode)
     with served(rule) as (url, pid), shadowing(rule) as (other, _):
         crowd, shadowed = (Clients(each, params.register_.model_name) for each in (url, other))
         result = measure(deployment, asked, crowd, shadowed, pid)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.config.params import PairParams
+from citer.config.params import DecodeParams, PairParams
 from citer.data.problems import Problem
 from citer.data.prompts import FORMATS, PromptFormat, PromptSettings, token_ids
 from citer.errors import InputError
@@ -38,6 +38,7 @@ class RolePrompts(PromptFormat):
 
 
 ROLES = PromptSettings(kind="chat")
+LIMITS = DecodeParams(slots=2, max_new_tokens=8)
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +70,7 @@ def test_answers_continue_the_prompts_of_the_format(
 ) -> None:
     router = random_router(folders.slm.config.hidden_size)
     write_bundle(tmp_path / "bundle", router, folders.identity(params.dtype))
-    deployed = deploy(tmp_path / "bundle", folders, params, LLM_ALONE, slots=2, max_new_tokens=8)
+    deployed = deploy(tmp_path / "bundle", folders, params, LLM_ALONE, LIMITS)
     for reply in deployed.replies([MATH, MC]):
         ids, pair = list(folders.prompts.prompt_ids(reply.problem)), deployed.pair
         assert pair.tokenizer.decode(ids).startswith("ASKER: ")
@@ -93,7 +94,7 @@ def test_identities_differ_only_in_the_template(
     bundle = tmp_path / "bundle"
     write_bundle(bundle, random_router(folders.slm.config.hidden_size), roles_identity)
     with pytest.raises(InputError, match=r"bundle: its template is \w+, here it is \w+"):
-        deploy(bundle, plain, params, LLM_ALONE, slots=1, max_new_tokens=8)
+        deploy(bundle, plain, params, LLM_ALONE, LIMITS)
 
 
 def test_a_reference_follows_the_prompt_in_both_formats(folders: PairFolder) -> None:

@@ -39,8 +39,11 @@ def log_all(log: Traffic, *rows: Row, rule: str = RULE, stamp: str = STAMP) -> N
     log.close()
 
 
-def test_rows_become_tables_with_their_pair_version_and_rules(tmp_path: Path) -> None:
-    log = Traffic(tmp_path / "log", rows=2)
+def test_rows_become_tables_with_their_pair_version_and_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("citer.serving.log.ROWS", 2)
+    log = Traffic(tmp_path / "log")
     log.put(STAMP, "score 0.5 audit 1", served("Question 0?"))
     log_all(log, served("Question 1?"), served("Question 2?", choices=[]))
     files = tables(tmp_path / "log")
@@ -75,8 +78,9 @@ def test_answers_of_two_versions_are_in_two_tables(tmp_path: Path) -> None:
     assert sorted(found) == ["3", "4"]
 
 
-def test_a_table_is_made_after_some_time(tmp_path: Path) -> None:
-    log = Traffic(tmp_path, seconds=0)
+def test_a_table_is_made_after_some_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("citer.serving.log.SECONDS", 0)
+    log = Traffic(tmp_path)
     log.put(STAMP, RULE, served("Why?"))
     files = until(lambda: tables(tmp_path), 60)
     log.close()
@@ -107,9 +111,12 @@ def test_only_the_user_can_read_the_log(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_killed_servers_rows_are_in_a_table_after_the_next_start(tmp_path: Path) -> None:
+def test_a_killed_servers_rows_are_in_a_table_after_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("citer.serving.log.ROWS", 2)
     if not (child := os.fork()):
-        log = Traffic(tmp_path, rows=2)
+        log = Traffic(tmp_path)
         for number in range(3):
             log.put(STAMP, RULE, served(f"Question {number}?"))
         until(lambda: log.counts["logged"] == 3, 60)

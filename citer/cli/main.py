@@ -12,12 +12,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from citer.cli import answers, pipeline, serve, stages, status, tools
+from citer.cli import answers, pipeline, serve, stages, tools
 from citer.errors import InputError, TemporaryError, one_line
 from citer.executors.memory import advice, ran_out
 
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
-    "Answers": [answers.generate, serve.serve, status.status],
+    "Answers": [answers.generate, serve.serve, serve.status],
     "Retraining and registry": [
         pipeline.run,
         pipeline.schedule,

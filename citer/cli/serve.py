@@ -1,7 +1,7 @@
-"""`citer serve`: answer OpenAI's API with a router."""
+"""`citer serve` and `citer status`: answer OpenAI's API with a router whose promise is watched."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,9 +25,7 @@ from citer.rule import Rule
 from citer.stages import paths
 
 if TYPE_CHECKING:
-    from citer.serving.log import Traffic
     from citer.serving.promise import Standing, Step
-    from citer.serving.shadow import Told
 
 
 def serve(
@@ -80,7 +78,12 @@ def serve(
     params, parsed = settings(slm, llm), parse_rule(rule)
     if router:
         check_router(router)
+    if redact and not log:
+        raise InputError("--redact: expected --log, too")
+    from citer.serving.evidence import Evidence, evidence_place
+    from citer.serving.log import Traffic, load_hook
     from citer.serving.server.page import offered_questions
+    from citer.serving.server.releases import Releases
     from citer.serving.server.run import listen, serve
     from citer.serving.server.service import Settings
 
@@ -88,52 +91,61 @@ def serve(
     limits = Settings(name, queue, poll, params.evaluate.sampling, offered)
     with (
         listen(host, port) as listener,
-        _traffic(log, redact) as traffic,
-        _named(router, params, parsed) as (named, own),
+        closing(Traffic(log, load_hook(redact))) if log else nullcontext() as traffic,
+        _source(router, params, parsed) as (latest, own),
     ):
-        newest = partial(latest, named)
-        serve(limits, params, own, newest, fetched, listener, traffic, _told(named))
+        evidence = Evidence(evidence_place(paths.EVIDENCE)) if params.serve.shadow else None
+        told = _tell if router and router.startswith("models:/") else None
+        serve(limits, Releases(latest, fetched, params, own, traffic, evidence, told), listener)
 
 
 @contextmanager
-def _named(
+def _source(
     router: str | None, params: Params, rule: Rule | None
-) -> Iterator[tuple[str, Rule | None]]:
-    """Yield what names the router, and the rule in place of its own; see `routed_by`."""
+) -> Iterator[tuple[Callable[[], str], Rule | None]]:
+    """Yield what names the router that serves now, and the rule in place of its own, if any."""
     if router and router.startswith("models:/"):  # its alias may move
-        yield router, rule
-    else:
-        with routed_by(router, params, rule) as (bundle, own):
-            yield str(bundle), own
-
-
-def _traffic(log: Path | None, redact: str | None) -> "AbstractContextManager[Traffic | None]":
-    """Return the log, whose last rows are stored when its block ends."""
-    from citer.serving.log import Traffic, load_hook
-
-    if redact and not log:
-        raise InputError("--redact: expected --log, too")
-    return closing(Traffic(log, load_hook(redact))) if log else nullcontext()
-
-
-def _told(router: str) -> "Told":
-    """Return what tells others where the promise of a registered router stands."""
-
-    def tell(version: str, standing: "Standing", step: "Step | None") -> None:
-        from flows.notify.events import promise_changed
-        from flows.tracking.promises import log_standing
-
-        if step:
-            promise_changed(version, standing, step)
-        log_standing(version, standing)
-
-    return tell if router.startswith("models:/") else lambda *_: None
-
-
-def latest(router: str) -> str:
-    """Return the router that `--router` names now: `models:/NAME/VERSION`, or a folder."""
-    if router.startswith("models:/"):
         from flows.tracking.registry import resolved
 
-        return resolved(router)
-    return router
+        yield partial(resolved, router), rule
+    else:
+        with routed_by(router, params, rule) as (bundle, own):
+            yield lambda: str(bundle), own
+
+
+def _tell(version: str, standing: "Standing", step: "Step | None") -> None:
+    """Tell others where the promise of a registered router stands."""
+    from flows.notify.events import promise_changed
+    from flows.tracking.promises import log_standing
+
+    if step:
+        promise_changed(version, standing, step)
+    log_standing(version, standing)
+
+
+def status(
+    evidence: Annotated[
+        str,
+        typer.Option(
+            envvar="CITER_EVIDENCE",
+            help="Where the servers keep their evidence: a file, or an address of Postgres.",
+        ),
+    ] = str(paths.EVIDENCE),
+    step_forward: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME/VERSION",
+            help="Put the rule before the one in force into force again. Refused unless the "
+            "evidence says that it keeps the promise.",
+        ),
+    ] = None,
+) -> None:
+    """Show for each served version the rule in force, its promise, and the evidence of traffic.
+
+    Servers write it if serve.shadow in params.yaml is above 0.
+    """
+    from citer.serving import status
+
+    if step_forward:
+        status.step_forward(evidence, step_forward)
+    status.show(evidence)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from citer.config.pair import PairParams, Weights
+from citer.config.pair import PairParams
+from citer.config.params import DecodeParams
 from citer.data.problems import Problem
 from citer.decoding.answer import Answer, Counts, Request
 from citer.decoding.engine import Engine
@@ -18,10 +18,11 @@ from citer.models.folder import Carded, ModelFolder, PairFolder
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.room import check_characters, check_fits
 from citer.models.router import Router
-from citer.models.sampling import ALL_GREEDY, Sampler, Sampling
+from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.models.served import PATIENCE, llm_folder
 from citer.progress import Advance, warn
 from citer.rule import Rule
+from citer.stages import paths
 
 REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
 
@@ -32,7 +33,6 @@ class Reply(NamedTuple):
     problem: Problem
     answer: Answer
     completion: str
-    sampling: Sampling | None = None  # None: greedy
     request: str | None = None
     user: str | None = None
     reference: str | None = None  # if a shadow answer has told it
@@ -51,15 +51,19 @@ Observer = Callable[[Reply], object]
 
 @dataclass(frozen=True)
 class Deployment:
-    """A loaded pair and its router, with the rule that applies by default (see `Engine`)."""
+    """A loaded pair and its router, with the rule that applies by default.
 
-    pair: Pair
+    The engine keeps its caches, and on a GPU its graphs, from call to call.
+    """
+
+    engine: Engine
     router: Router
     rule: Rule
-    slots: int
-    max_new_tokens: int
-    delayed: bool = True  # the LLM waits for half of the requests
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+
+    @property
+    def pair(self) -> Pair:
+        return self.engine.pair
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -79,44 +83,38 @@ class Deployment:
         A sampled reply depends on the sampler and on the problem's id, but on no other problem.
         Each problem must pass `check`. A call from a second thread waits until this one has ended.
         """
-        policy = self.policy(rule or self.rule)
+        policy, prompts = self.policy(rule or self.rule), self.pair.prompts
+        requests = (
+            Request(
+                str(number),
+                tuple(prompts.prompt_ids(problem)),
+                sampling=sampler.sampling(problem.problem_id),
+                max_new_tokens=max_new_tokens,
+            )
+            for number, problem in enumerate(problems)
+        )
         finished: dict[int, Reply] = {}  # replies that wait for an earlier one
-        due = 0
         with self._lock:
-            requests = self._requests(problems, sampler, max_new_tokens)
+            due = 0
             for answer in self.engine.decode(requests, policy):
                 number = int(answer.key)
                 text = self.pair.text(answer.token_ids)
-                sampling = sampler.sampling(problems[number].problem_id)
-                finished[number] = Reply(problems[number], answer, text, sampling)
+                finished[number] = Reply(problems[number], answer, text)
                 advance(1)
                 while due in finished:
                     yield finished.pop(due)
                     due += 1
 
-    def _requests(
-        self, problems: Sequence[Problem], sampler: Sampler, limit: int | None
-    ) -> Iterator[Request]:
-        for number, problem in enumerate(problems):
-            prompt_ids = tuple(self.pair.prompts.prompt_ids(problem))
-            sampling = sampler.sampling(problem.problem_id)
-            yield Request(str(number), prompt_ids, sampling=sampling, max_new_tokens=limit)
-
     def check(self, problem: Problem, max_new_tokens: int | None = None) -> None:
         """Raise InputError without a prompt, or without room for it and the longest answer."""
         check_characters("question", problem.characters, self.pair.context)
         length = len(self.pair.prompts.prompt_ids(problem))
-        new_tokens = max_new_tokens or self.max_new_tokens
+        new_tokens = max_new_tokens or self.engine.limits.max_new_tokens
         check_fits("question", length, self.pair.context, new_tokens)
 
     def policy(self, rule: Rule) -> Policy:
         """Return the router with a rule. Raises InputError if it has no head for that rule."""
         return routed(self.router, rule)
-
-    @cached_property
-    def engine(self) -> Engine:
-        """The engine keeps its caches, and on a GPU its graphs, from call to call."""
-        return Engine(self.pair, self.slots, self.max_new_tokens, self.delayed)
 
 
 def deploy(
@@ -124,9 +122,7 @@ def deploy(
     folders: PairFolder,
     params: PairParams,
     rule: Rule,
-    *,
-    slots: int,
-    max_new_tokens: int,
+    limits: DecodeParams,
     loaded: LanguageModel | Carded | None = None,
 ) -> Deployment:
     """Load a router and its pair (see `served_pair`); `rule` routes between the models.
@@ -141,25 +137,24 @@ def deploy(
     if place.engine != "citer":
         warn(f"{bundle}: its rule was chosen for {place.engine}, and may not be the cheapest here")
     pair = load_pair(folders, params, loaded)
-    on_device = router.to(pair.slm.device)
-    return Deployment(pair, on_device, rule, slots, max_new_tokens, place.delayed)
+    engine = Engine(pair, limits.slots, limits.max_new_tokens, place.delayed)
+    return Deployment(engine, router.to(pair.slm.device), rule)
 
 
 def served_pair(
     bundle: Path,
-    slm: Path,
-    llm: Path,
-    llm_url: str | None = None,
+    params: PairParams,
+    slm: Path = paths.SLM,
     patience: Sequence[float] = PATIENCE,
-    slm_weights: Weights = "stored",
 ) -> PairFolder:
-    """Pair `llm` with the finetuned SLM in the bundle, or with `slm` if the bundle has none.
+    """Pair the LLM with the finetuned SLM in the bundle, or with `slm` if the bundle has none.
 
-    The LLM runs here, or on the vLLM server at `llm_url` (see `Server`). Raises InputError.
+    The LLM runs here, or on the vLLM server at `pair.llm_url` (see `Server`). Raises InputError.
     """
     own, prompts = bundle / "slm", read_card(bundle).prompts
-    folder = ModelFolder(own if own.is_dir() else slm, prompts, slm_weights)
-    return PairFolder(folder, llm_folder(llm, llm_url, prompts, patience))
+    folder = ModelFolder(own if own.is_dir() else slm, prompts, params.slm_weights)
+    llm = llm_folder(Path(params.llm), params.llm_url, prompts, patience)
+    return PairFolder(folder, llm)
 
 
 def stored_rule(bundle: Path) -> Rule:

@@ -26,7 +26,6 @@ TABLES = (
     "CREATE INDEX IF NOT EXISTS of_version ON entries (version, number)",
     "CREATE TABLE IF NOT EXISTS promises (version TEXT PRIMARY KEY, promise TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS told (number BIGINT PRIMARY KEY)",
-    "CREATE TABLE IF NOT EXISTS starts (number {number}, at TEXT NOT NULL)",
 )
 # Postgres numbers a row before it is committed. One at a time, so that nobody sees a later one
 # first, and two servers do not make the tables at once.
@@ -68,11 +67,6 @@ class Evidence:
                 cursor.execute("PRAGMA journal_mode = WAL")
             for table in TABLES:
                 cursor.execute(table.format(number=NUMBER[self._postgres]))
-
-    def start(self) -> int:
-        """Return a number that no earlier start of a server got."""
-        [[number]] = self._rows("INSERT INTO starts (at) VALUES (?) RETURNING number", now())
-        return int(number)
 
     def declare(self, version: str, promise: str) -> None:
         """Store a version's promise, as JSON, for those who read the evidence alone."""

@@ -21,7 +21,6 @@ from citer.progress import progress, say
 from citer.rule import Rule
 from citer.serving.deployment import Deployment, Reply, deploy, served_pair, stored_rule
 from citer.serving.log import Decode
-from citer.stages import paths
 from citer.storage.code import code_digest
 from citer.storage.tables import check_target, digest, replacing, whole_lines, writing
 
@@ -50,12 +49,9 @@ def generate(
         raise InputError(f"{output}: expected another file than the input")
     limits, sampler = params.answer, Sampler(params.evaluate.sampling, params.seed)
     named = ((f"{source}:{line}", problem) for line, problem in rows)
-    llm = Path(params.pair.llm), params.pair.llm_url
-    folders = served_pair(bundle, paths.SLM, *llm, slm_weights=params.pair.slm_weights)
+    folders = served_pair(bundle, params.pair)
     check_room(named, folders, limits.max_new_tokens, "answer.max_new_tokens")
-    deployment = deploy(
-        bundle, folders, params.pair, rule, slots=limits.slots, max_new_tokens=limits.max_new_tokens
-    )
+    deployment = deploy(bundle, folders, params.pair, rule, limits)
     settings = f"{rule} {limits.max_new_tokens}{sampler}", code_digest("evaluate")
     answered = _partial(output, digest(source, *sorted(bundle.glob("router.*")), *settings))
     with _alone(answered, output), writing(output):

@@ -54,14 +54,8 @@ class Traffic:
     Raises InputError if the folder cannot be written, or has a damaged journal.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        redact: Redact = lambda row: row,
-        rows: int = ROWS,
-        seconds: float = SECONDS,
-    ) -> None:
-        self.folder, self.redact, self.rows, self.seconds = folder, redact, rows, seconds
+    def __init__(self, folder: Path, redact: Redact = lambda row: row) -> None:
+        self.folder, self.redact = folder, redact
         self.counts: Counter[str] = Counter()
         self._journals: dict[str, _Journal] = {}
         self._alone = Lock()
@@ -86,7 +80,7 @@ class Traffic:
         """Store a row. `stamp` is JSON."""
         with self._alone:
             self._journalled(stamp, rule, row)
-            self._rotate(lambda each: each.rows >= self.rows or each.age >= self.seconds)
+            self._rotate(lambda each: each.rows >= ROWS or each.age >= SECONDS)
 
     def flush(self) -> None:
         """Write all rows so far as tables."""
@@ -129,7 +123,7 @@ class Traffic:
                 make_table(journal.path)
             except (OSError, InputError) as error:
                 LOG.warning("a journal becomes no table: %s", error)
-            journal.close()
+            journal.file.close()
 
 
 class _Journal:
@@ -139,20 +133,17 @@ class _Journal:
         name = f".{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{JOURNAL}"
         self.path, self.rows, self._since = folder / name, 0, time.monotonic()
         self.path.touch(0o600, exist_ok=False)
-        self._file = self.path.open("w", encoding="utf-8")
-        self._file.write(stamp + "\n")
+        self.file = self.path.open("w", encoding="utf-8")
+        self.file.write(stamp + "\n")
 
     @property
     def age(self) -> float:
         return time.monotonic() - self._since
 
     def append(self, entry: Row) -> None:
-        self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
-        self._file.flush()
+        self.file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        self.file.flush()
         self.rows += 1
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _finish_killed(folder: Path) -> int:

@@ -43,16 +43,14 @@ class Keeper:
     promise: Promise
     evidence: Evidence
     settings: ShadowParams
-    seed: int
     told: Told | None = None
     judge: Callable[..., Verdict] = lambda *asked: judged(*asked)
     clock: Callable[[], float] = time.monotonic  # no clock that somebody can set back
+    random: Random = field(default_factory=Random)
     dropped: int = 0
     standing: Standing = field(init=False)
 
     def __post_init__(self) -> None:
-        # A restarted server must not choose the same places among its requests again.
-        self._random = Random(f"{self.seed} {self.evidence.start()}")
         self._last, self._said = self.clock(), False  # whether it was said that it lapsed
         self._reported = 0
         # For those who read the evidence alone.
@@ -78,7 +76,7 @@ class Keeper:
 
         Chance alone chooses the requests. An exact rule's answer is the LLM's own already.
         """
-        return self._needed if self._random.random() < self.settings.shadow else ()
+        return self._needed if self.random.random() < self.settings.shadow else ()
 
     @property
     def _needed(self) -> tuple[Rule, ...]:

@@ -13,11 +13,6 @@ from citer.serving.promise import Promise, Standing, is_own
 
 def standings(place: str) -> dict[str, Standing]:
     """Return where the promise of each version with evidence stands. Raises InputError."""
-    return {version: standing for version, (standing, _) in _known(place).items()}
-
-
-def _known(place: str) -> dict[str, tuple[Standing, dict[str, Any]]]:
-    """Return where promises stand, and what their servers declared."""
     if not is_there(place):
         expected = "expected what `citer serve` writes if serve.shadow is above 0"
         raise InputError(f"{place}: no evidence here, {expected}")
@@ -25,18 +20,19 @@ def _known(place: str) -> dict[str, tuple[Standing, dict[str, Any]]]:
     found = {}
     for version, recorded in evidence.promises().items():
         fields = json.loads(recorded)
-        standing = Standing(Promise(**fields["promise"]), fields["false_alarms"])
-        standing.take(evidence.after(version))
-        found[version] = standing, fields
+        found[version] = Standing(Promise(**fields["promise"]), fields["false_alarms"])
+        found[version].take(evidence.after(version))
     return found
 
 
 def show(place: str) -> None:
     """Print the evidence about each version, and the steps that were taken. Raises InputError."""
-    for version, (each, declared) in _known(place).items():
+    known = standings(place)
+    declared = Evidence(place).promises()
+    for version, each in known.items():
         facts = {
             "rule in force": each.rule,
-            "promise": _verdict(each) + _lapsed(each, declared),
+            "promise": _verdict(each) + _lapsed(each, json.loads(declared[version])),
             "shadow answers": f"{each.shadowed:,} since the last step, {each.lost:,} of them lost",
             "e-detector": f"{each.detector.value:.3g} of {each.false_alarms:g}",
             "e-value": f"{each.product.value:.3g} of {1 / each.promise.delta:g}",

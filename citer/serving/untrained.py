@@ -11,32 +11,28 @@ from tempfile import TemporaryDirectory
 
 from citer.config.pair import PairParams
 from citer.config.params import SHIPPED, DecodeParams, Params, load_params
-from citer.data.prompts import PromptKind
 from citer.decoding.policy import head_name
 from citer.errors import InputError
 from citer.models.bundle import write_bundle
+from citer.models.folder import ModelFolder
 from citer.models.router import Head, Router
 from citer.rule import Rule
 from citer.stages.folders import base_pair
-from citer.storage.tables import read_json
 
 CERTAINTY = "probability"  # of rules that name no scorer
 
 
 def folder_params(slm: Path, llm: Path) -> Params:
-    """Return the shipped settings with a pair of your own, and its chat template if it has one."""
+    """Return the shipped settings with a pair of your own, and its chat template if it has one.
+
+    Raises InputError if the LLM's folder has no tokenizer.
+    """
     shipped = load_params(SHIPPED)
-    own = {"slm": str(slm), "llm": str(llm), "dtype": "bfloat16", "prompt": _prompt(llm)}
+    kind = "chat" if ModelFolder(llm).tokenizer.chat_template else "plain"
+    own = {"slm": str(slm), "llm": str(llm), "dtype": "bfloat16", "prompt": kind}
     pair = PairParams(**shipped.pair.model_dump() | own)
     answer = DecodeParams(slots=8, max_new_tokens=512)
     return shipped.model_copy(update={"pair": pair, "answer": answer})
-
-
-def _prompt(folder: Path) -> PromptKind:
-    if (folder / "chat_template.jinja").is_file():
-        return "chat"
-    config = folder / "tokenizer_config.json"
-    return "chat" if config.is_file() and read_json(config).get("chat_template") else "plain"
 
 
 @contextmanager

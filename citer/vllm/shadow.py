@@ -34,7 +34,7 @@ def open_shadows(settings: Settings, version: str) -> "Shadows":
     """Open the evidence that the settings of `loading.prepare` name. Raises InputError."""
     evidence, router = Evidence(settings.evidence or ""), Path(settings.router or "")
     promise = stored_promise(router)
-    return Shadows(Keeper(version, promise, evidence, settings, seed=0, judge=Judge()))
+    return Shadows(Keeper(version, promise, evidence, settings, judge=Judge()))
 
 
 async def whole(outputs: AsyncIterator[Any]) -> str | None:

@@ -86,21 +86,24 @@ class Server:
     """A version that answers, with the evidence about its promise and the log of its answers."""
 
     def __init__(
-        self, router: str, traffic: Traffic, loaded: LanguageModel | Carded | None = None
+        self,
+        router: str,
+        traffic: Traffic,
+        start: int = 1,
+        loaded: LanguageModel | Carded | None = None,
     ) -> None:
         params = load_params()
         self.version, self.events = router.removeprefix("models:/"), list[str]()
         with fetched(router) as bundle:
-            folders = served_pair(bundle, paths.SLM, Path(params.pair.llm))
-            limits = params.answer.model_dump()
-            rule = stored_rule(bundle)
-            self.deployment = deploy(bundle, folders, params.pair, rule, loaded=loaded, **limits)
+            folders, rule = served_pair(bundle, params.pair), stored_rule(bundle)
+            self.deployment = deploy(bundle, folders, params.pair, rule, params.answer, loaded)
             # An exact rule has no promise, and no answer by it is shadowed.
             none = Promise(path=[str(rule)] * 2, graded=None, same=0.05, delta=0.05)
             promise = none if rule.exact else stored_promise(bundle)
         serve = params.serve.model_copy(update={"shadow": SHADOW, "false_alarms": FALSE_ALARMS})
         evidence = Evidence(paths.EVIDENCE)  # the gate reads it
-        self.keeper = Keeper(self.version, promise, evidence, serve, SEED, self._told)
+        random = Random(f"{SEED} {start}")
+        self.keeper = Keeper(self.version, promise, evidence, serve, self._told, random=random)
         pair = self.deployment.pair
         stamp = pair.identity | {"version": self.version}
         self.log = traffic.observer(stamp, pair.tokenizer.decode)
@@ -168,7 +171,7 @@ def day() -> tuple[list[Point], list[dict[str, Any]]]:
                     }
                 )
                 if newest.removeprefix("models:/") != server.version:
-                    server = Server(newest, traffic, server.deployment.pair.llm)
+                    server = Server(newest, traffic, 2, server.deployment.pair.llm)
             points += server.answer(asked[start : start + CHUNK])
             events += [{"request": len(points), "event": each} for each in server.events]
             server.events.clear()

@@ -168,8 +168,8 @@ def main(project: Annotated[Path, typer.Argument(help="Where `citer run` has end
     here = Path(__file__).parents[1]
     with chdir(project):
         params, folder = load_params(), paths.router(max(map(int, load_params().iterations)))
-        folders = served_pair(folder, paths.SLM, Path(params.pair.llm))
-        made = deploy(folder, folders, params.pair, LLM, **params.answer.model_dump())
+        folders = served_pair(folder, params.pair)
+        made = deploy(folder, folders, params.pair, LLM, params.answer)
         problems = read_problems(paths.referenced("test"))[:QUESTIONS]
         replies = [each for each in made.replies(problems) if not each.answer.truncated]
         texts = []

@@ -20,7 +20,7 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
-from citer.config.params import PairParams, SamplingParams
+from citer.config.params import DecodeParams, PairParams, SamplingParams
 from citer.data.importing import parse_question
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
@@ -43,15 +43,9 @@ class RoutedModel(PythonModel):
         slm = mlflow.artifacts.download_artifacts(card["slm"]["kept"])
         own = {name: config[name] for name in PairParams.model_fields if name in config}
         pair = PairParams(**own | {"slm": slm, "dtype": card["dtype"]})
-        folders = Path(pair.slm), Path(pair.llm)
-        self.deployment = deploy(
-            bundle,
-            served_pair(bundle, *folders, pair.llm_url, slm_weights=pair.slm_weights),
-            pair,
-            stored_rule(bundle),
-            slots=config["slots"],
-            max_new_tokens=config["max_new_tokens"],
-        )
+        limits = DecodeParams(slots=config["slots"], max_new_tokens=config["max_new_tokens"])
+        folders = served_pair(bundle, pair, Path(pair.slm))
+        self.deployment = deploy(bundle, folders, pair, stored_rule(bundle), limits)
         sampling = config["sampling"]
         self.sampler = Sampler(sampling and SamplingParams(**sampling), config["seed"])
 

@@ -65,7 +65,7 @@ async def asked(pair: Pair) -> tuple[Counter[tuple[str, int]], list[str]]:
             if case % OFTEN == 0:
                 assert (await send(client, GOOD)).json()["choices"] == before
         assert (await send(client, GOOD)).json()["choices"] == before
-        assert (service.unanswered, service.worker.failure) == (0, None)
+        assert (service.worker.clients, service.worker.failure) == (0, None)
     return tally, failures
 
 

@@ -15,6 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from citer.models.pair import Pair
+from citer.serving import log as traffic_log
 from citer.serving.log import Traffic
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.releases import Release
@@ -65,10 +66,11 @@ class Served:
 
 
 def _serve(pair: Pair, port: int, log: Path) -> None:
-    traffic = Traffic(log, rows=ROWS)
+    traffic_log.ROWS = ROWS
+    traffic = Traffic(log)
     stamp = pair.identity | {"version": "tiny/1"}
-    observers = [traffic.observer(stamp, pair.tokenizer.decode)]
-    release = Release("tiny/1", deployed(pair), observers)
+    observer = traffic.observer(stamp, pair.tokenizer.decode)
+    release = Release("tiny/1", deployed(pair), observer)
     settings = Settings("tiny", 8, poll=60)
     service = Service(settings, Shelf(), release, Metrics(CollectorRegistry()))  # type: ignore[arg-type]
     with listen("127.0.0.1", port) as listener:

@@ -43,7 +43,7 @@ def number_bundle(params: Params, bundle: Path) -> Path:
     """A router that was trained on the tasks `exact` and `number`."""
     card = read_json(bundle / "router.json") | {"prompts": {"tasks": ["exact", "number"]}}
     write_json(bundle / "router.json", card)
-    folders = served_pair(bundle, Path("data/models/slm"), Path(params.pair.llm))
+    folders = served_pair(bundle, params.pair)
     write_json(bundle / "router.json", card | folders.identity(params.pair.dtype))
     return bundle
 
@@ -55,6 +55,5 @@ def deployment(params: Params, bundle: Path) -> Deployment:
         PairFolder(Path("data/models/slm"), Path(params.pair.llm)),
         params.pair,
         RULE,
-        slots=2,
-        max_new_tokens=MAX_NEW_TOKENS,
+        DecodeParams(slots=2, max_new_tokens=MAX_NEW_TOKENS),
     )

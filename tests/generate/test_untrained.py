@@ -18,6 +18,7 @@ from citer.serving.deployment import stored_rule
 from citer.serving.generate import generate
 from citer.serving.untrained import folder_params, untrained
 from tests.generate.project import MATH, MAX_NEW_TOKENS, answers, own_pair
+from tests.tiny import make_tiny_pair
 
 
 @pytest.fixture
@@ -91,5 +92,6 @@ def test_two_folders_are_served_without_a_project(
 
 
 def test_a_folder_with_a_chat_template_is_asked_by_it(tmp_path: Path) -> None:
-    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
-    assert folder_params(tmp_path, tmp_path).pair.prompt == "chat"
+    slm, llm = make_tiny_pair(tmp_path)
+    (llm / "chat_template.jinja").write_text("{{ messages }}")
+    assert folder_params(slm, llm).pair.prompt == "chat"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from citer.config.params import PairParams
+from citer.config.params import DecodeParams, PairParams
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, routed
@@ -177,14 +177,14 @@ def test_a_router_serves_only_the_weights_that_it_was_made_for(
     bundle = tmp_path / "bundle"
     kinds = {"stored": PairFolder(*folders), "int8": rounded_pair(folders)}
     write_bundle(bundle, random_router(32), kinds[made].identity("float32"))
-    rule, limits = Rule.parse("risk 0.5 audit 1"), {"slots": 2, "max_new_tokens": 8}
-    same = served_pair(bundle, *folders, slm_weights=made)
-    deployment = deploy(bundle, same, params(folders, made), rule, **limits)
+    rule, limits = Rule.parse("risk 0.5 audit 1"), DecodeParams(slots=2, max_new_tokens=8)
+    own, other = params(folders, made), params(folders, here)
+    same = served_pair(bundle, own, folders.slm)
+    deployment = deploy(bundle, same, own, rule, limits)
     assert deployment.pair.identity == kinds[made].identity("float32")
-    other = served_pair(bundle, *folders, slm_weights=here)
     digests = [kinds[kind].slm.digest for kind in (made, here)]
     slm = folders.slm
     expected = f"{bundle}: made for the SLM {slm} ({digests[0]}), here it is {slm} ({digests[1]})"
     with pytest.raises(InputError) as caught:
-        deploy(bundle, other, params(folders, here), rule, **limits)
+        deploy(bundle, served_pair(bundle, other, folders.slm), other, rule, limits)
     assert str(caught.value) == expected

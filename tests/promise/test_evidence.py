@@ -45,7 +45,7 @@ def keeper(path: Path | str, told: list[Step] | None = None, **settings: float) 
         assert step  # `report` is not called
         tell.append(step)
 
-    return Keeper("v/1", PROMISE, Evidence(path), wanted, 17, tell_of)
+    return Keeper("v/1", PROMISE, Evidence(path), wanted, tell_of)
 
 
 def lose(one: Keeper) -> None:
@@ -125,7 +125,7 @@ def test_what_a_shadowed_request_needs(tmp_path: Path) -> None:
 
 def test_no_evidence_for_too_long_is_no_promise(tmp_path: Path) -> None:
     now = [1000.0]
-    one = Keeper("v/1", PROMISE, Evidence(tmp_path / "e.db"), ALWAYS, 17, clock=lambda: now[0])
+    one = Keeper("v/1", PROMISE, Evidence(tmp_path / "e.db"), ALWAYS, clock=lambda: now[0])
     now[0] += 23.9 * 3600
     assert not one.lapsed
     now[0] += 0.2 * 3600
@@ -190,7 +190,7 @@ def test_a_report_tells_of_new_evidence_once(tmp_path: Path) -> None:
     def tell(_version: str, standing: Standing, step: Step | None) -> None:
         told.append((standing.seen, step))
 
-    one = Keeper("v/1", PROMISE, Evidence(tmp_path / "evidence.db"), ALWAYS, 17, tell)
+    one = Keeper("v/1", PROMISE, Evidence(tmp_path / "evidence.db"), ALWAYS, tell)
     one.report()
     lose(one)
     one.report()

@@ -1,12 +1,11 @@
 """Releases of a tiny pair whose promise is watched."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from typing import Any
-
-from prometheus_client import CollectorRegistry
 
 from citer.config.params import Params, load_params
 from citer.data.importing import parse_question
@@ -17,7 +16,8 @@ from citer.rule import LLM, Rule
 from citer.serving.deployment import Deployment
 from citer.serving.evidence import Evidence
 from citer.serving.log import Traffic
-from citer.serving.server.releases import Observers, Release
+from citer.serving.server.releases import Release, Releases
+from citer.serving.shadow import Told
 from tests.server.running import QUESTIONS, RULE, Running, asked, deployed
 
 VERSION = "tiny/1"
@@ -26,6 +26,7 @@ PATH = [str(RULE), str(STRICTER), str(LLM)]
 PROMISE = {"path": PATH, "graded": 0.02, "same": 0.02, "delta": 0.05}
 EOS = tuple(range(0, 384, 12))
 Steps = Queue[tuple[Any, ...]]
+MakeRelease = Callable[[str, Path, Deployment], Release]
 
 
 def ending(pair: Pair) -> Pair:
@@ -50,21 +51,34 @@ def shadowing(**changes: Any) -> Params:
 
 def observing(
     folder: Path, traffic: Traffic | None = None, **changes: Any
-) -> tuple[Observers, CollectorRegistry, Steps]:
-    registry, told, evidence = CollectorRegistry(), Steps(), Evidence(folder / "evidence.db")
+) -> tuple[MakeRelease, Steps]:
+    """Return what makes releases whose promise is watched, and the steps of all of them."""
+    told, evidence = Steps(), Evidence(folder / "evidence.db")
 
     def tell(*found: Any) -> None:
         if found[2]:  # a step
             told.put(found)
 
-    return Observers(registry, shadowing(**changes), traffic, evidence, tell), registry, told
+    return releases(shadowing(**changes), traffic, evidence, tell).release, told
+
+
+def releases(
+    params: Params,
+    traffic: Traffic | None = None,
+    evidence: Evidence | None = None,
+    told: Told | None = None,
+) -> Releases:
+    def unused(*_: str) -> Any:
+        raise AssertionError
+
+    return Releases(unused, unused, params, None, traffic, evidence, told)
 
 
 def watched(pair: Pair, folder: Path, **changes: Any) -> tuple[Release, Steps]:
     """Return a release of a deployment, whose evidence lies in `folder`, and its steps."""
-    observers, _, told = observing(folder, **changes)
+    release, told = observing(folder, **changes)
     bundle = write_promised(pair, folder / "bundle")
-    return observers(VERSION, bundle, deployed(pair)), told
+    return release(VERSION, bundle, deployed(pair)), told
 
 
 def ask(server: Running, number: int, **fields: Any) -> Any:

@@ -49,9 +49,7 @@ class Gated(Engine):
 
 def deployed(pair: Pair, slots: int = 3, seed: int = 0, rule: Rule = RULE) -> Deployment:
     router = random_router(pair.slm.hidden_size, seed, dtype=pair.slm.dtype)
-    made = Deployment(pair, router, rule, slots, MAX_NEW_TOKENS)
-    vars(made)["engine"] = Gated(pair, slots, MAX_NEW_TOKENS, delayed=True)
-    return made
+    return Deployment(Gated(pair, slots, MAX_NEW_TOKENS, delayed=True), router, rule)
 
 
 @dataclass
@@ -92,6 +90,7 @@ class Running:
         return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), 30)
 
     def metric(self, name: str, **labels: str) -> float | None:
+        self.service.show()
         return self.service.metrics.registry.get_sample_value(name, labels)
 
 
@@ -101,12 +100,12 @@ def running(
     *,
     queue: int = 64,
     keys: Sequence[str] = (),
-    observers: Sequence[Observer] = (),
+    observer: Observer | None = None,
     questions: Sequence[str] = (),
 ) -> Iterator[Running]:
     """Serve inside the block. Then the server drains."""
     settings, shelf = Settings("tiny", queue, 0.01, None, questions), Shelf()
-    first = [Release("tiny/1", made, observers) if isinstance(made, Deployment) else made]
+    first = [Release("tiny/1", made, observer) if isinstance(made, Deployment) else made]
     del made  # the service alone holds it
     service = Service(settings, shelf, first.pop(), Metrics(CollectorRegistry()))  # type: ignore[arg-type]
     server = make_server(service, keys)

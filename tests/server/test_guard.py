@@ -139,7 +139,7 @@ def test_the_time_of_an_answer_does_not_count(impatient: Running) -> None:
     impatient.engine.gate.clear()
     with closing(impatient.connected()) as waits:
         waits.sendall(head("POST", CHAT, **{"Content-Length": str(len(BODY))}) + BODY)
-        until(lambda: impatient.service.unanswered == 1, 30)
+        until(lambda: impatient.service.worker.clients == 1, 30)
         with closing(impatient.connected()) as slow:
             slow.sendall(head("POST", CHAT, **{"Content-Length": "99"}))
             received(slow)  # a deadline that began later has passed

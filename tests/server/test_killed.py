@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from transformers import GenerationConfig
 
 from citer.config.params import load_params
+from citer.decoding.engine import Engine
 from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
@@ -54,7 +55,7 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     router = random_router(pair.slm.hidden_size)
     card = pair.identity | {"threshold": {"rule": asdict(RULE)}, "promise": PROMISE}
     write_bundle(Path("router"), router, card)
-    return Deployment(pair, router, RULE, 4, 24)
+    return Deployment(Engine(pair, 4, 24, delayed=True), router, RULE)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def held(server: Running, pool: ThreadPoolExecutor, questions: list[str]) -> lis
     """Ask while the gate is shut. Return when the server has all questions."""
     server.engine.gate.clear()
     begun = [pool.submit(ask, server, question) for question in questions]
-    until(lambda: server.service.unanswered == len(questions), 30)
+    until(lambda: server.service.worker.clients == len(questions), 30)
     return begun
 
 
@@ -62,10 +62,10 @@ def test_the_slot_of_a_client_that_leaves_is_free_before_the_next_step(
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=1)
         until(lambda: server.metric("citer_left_total") == 1, 30)
-        assert server.service.unanswered == 0
+        assert server.service.worker.clients == 0
         [sequence] = engine._sequences.values()  # the engine waits within the step before
         stays = pool.submit(ask, server, QUESTIONS[1])
-        until(lambda: server.service.unanswered == 1, 30)
+        until(lambda: server.service.worker.clients == 1, 30)
         seen: list[Any] = []
         engine.watch = lambda: seen.append([*engine._sequences.values()])
         engine.gate.set()
@@ -95,7 +95,7 @@ def test_a_promotion_is_taken_up_without_losing_a_request(
         server.shelf.next = new
         until(lambda: server.service.release is new, 30)
         late = [pool.submit(ask, server, question) for question in QUESTIONS[5:8]]
-        until(lambda: server.service.unanswered == 8, 30)
+        until(lambda: server.service.worker.clients == 8, 30)
         old.gate.set()
         assert {each.result(30).system_fingerprint for each in begun} == {"tiny/1"}
         assert {each.result(30).system_fingerprint for each in late} == {"tiny/2"}
@@ -153,35 +153,26 @@ def test_the_death_of_the_engine_is_told_to_all_at_once(
         health = httpx.get(f"{server.url}/health")
         assert health.status_code == 503
         assert "the LLM is lost" in health.json()["status"]
-        assert server.service.unanswered == 0
+        assert server.service.worker.clients == 0
 
 
-class Notes:
-    """An observer that keeps replies, and one that fails."""
-
-    def __init__(self, failing: bool) -> None:
-        self.replies: list[Reply] = []
-        self.failing = failing
-
-    def __call__(self, reply: Reply) -> None:
-        self.replies.append(reply)
-        if self.failing:
-            raise RuntimeError("a full disk")
-
-
-def test_observers_see_whole_answers_to_chats_and_their_errors_change_no_answer(
+def test_an_observer_sees_whole_answers_to_chats_and_its_errors_change_no_answer(
     kin: Pair,
 ) -> None:
-    failing, notes = Notes(failing=True), Notes(failing=False)
-    with running(deployed(kin), observers=[failing, notes]) as server:
+    seen: list[Reply] = []
+
+    def failing(reply: Reply) -> None:
+        seen.append(reply)
+        raise RuntimeError("a full disk")
+
+    with running(deployed(kin), observer=failing) as server:
         texts = [ask(server, q).choices[0].message.content for q in QUESTIONS[:3]]
         "".join(str(chunk) for chunk in ask(server, QUESTIONS[3], stream=True))
         server.client().completions.create(model="tiny", prompt="Problem: 2")
         with pytest.raises(openai.BadRequestError):
             ask(server, "", n=2)
-    assert [reply.problem.question for reply in notes.replies] == QUESTIONS[:4]
-    assert [reply.completion for reply in notes.replies[:3]] == texts
-    assert len(failing.replies) == 4
+    assert [reply.problem.question for reply in seen] == QUESTIONS[:4]
+    assert [reply.completion for reply in seen[:3]] == texts
 
 
 def test_metrics_are_the_sums_of_the_replies(kin: Pair) -> None:

@@ -154,11 +154,11 @@ class TestInTheBrowser:
         browser.open(server.url)
         server.engine.gate.clear()
         browser.run(f"question.value = '{QUESTIONS[0]}'; $('ask').click()")
-        until(lambda: server.service.unanswered == 1, 30)
+        until(lambda: server.service.worker.clients == 1, 30)
         browser.run("$('stop').click()")
         server.engine.gate.set()
         until(lambda: status(browser) == "Stopped.", 30)
-        until(lambda: server.service.unanswered == 0, 30)
+        until(lambda: server.service.worker.clients == 0, 30)
 
     def test_a_key_is_asked_for_and_kept_nowhere(self, kin: Pair, browser: Browser) -> None:
         with running(deployed(kin), keys=["secret"]) as server:

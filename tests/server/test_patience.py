@@ -12,7 +12,7 @@ from citer.decoding.engine import Engine, Finished
 from citer.decoding.policy import LLM_ALONE, routed
 from citer.models.pair import Pair
 from citer.rule import LLM, Rule
-from citer.serving.server.shadows import WAITING, Shadowed, Shadows
+from citer.serving.server.shadows import WAITING, Shadows
 from citer.serving.server.worker import Broken, Ticket, Worker
 from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 from tests.heads import random_router
@@ -88,7 +88,7 @@ async def flooded(engine: Engine, done: list[object], wanted: Iterator[bool]) ->
     worker = Worker()
     shadows = Shadows(worker)
     for _ in range(WAITING + 3):
-        shadows.add(Shadowed({LLM: patient(engine)}, lambda: next(wanted), done.append))
+        shadows.add({LLM: patient(engine)}, lambda: next(wanted), done.append)
     assert done == [None] * 3
     while len(done) < 5:
         await asyncio.sleep(0.01)

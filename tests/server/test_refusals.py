@@ -152,7 +152,7 @@ def test_unknown_paths_have_one_label_and_openais_form(server: Running) -> None:
 
 
 def test_a_refused_request_takes_no_place(server: Running) -> None:
-    assert server.service.unanswered == 0
+    assert server.service.worker.clients == 0
     assert not server.engine._sequences
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from citer.config.params import Params, load_params
+from citer.config.params import DecodeParams, Params, load_params
 from citer.data.prompts import ChatParams
 from citer.errors import InputError
 from citer.models.bundle import read_card
@@ -98,8 +98,8 @@ def test_a_router_of_conversations_answers_without_the_settings_of_params(
     source.write_text("\n".join(map(json.dumps, asked)))
     generate(elsewhere, bundle, source, output, LLM)
 
-    folders = served_pair(bundle, paths.SLM, Path(params.pair.llm))
-    deployment = deploy(bundle, folders, plain, LLM, slots=2, max_new_tokens=12)
+    limits = DecodeParams(slots=2, max_new_tokens=12)
+    deployment = deploy(bundle, served_pair(bundle, params.pair), plain, LLM, limits)
     pair = deployment.pair
     cut = 0
     turns = {"role": "system", "content": CHAT.system}

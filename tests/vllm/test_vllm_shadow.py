@@ -41,7 +41,7 @@ def shadows(tmp_path: Path) -> Shadows:
     promise = Promise(path=[LOOSE, STRICT, EXACT], graded=0.05, same=0.05, delta=0.05)
     settings = ShadowParams(shadow=1.0, false_alarms=20)
     evidence = Evidence(tmp_path / "evidence.db")
-    return Shadows(Keeper("r/1", promise, evidence, settings, seed=0))
+    return Shadows(Keeper("r/1", promise, evidence, settings))
 
 
 def rows(shadows: Shadows) -> list[tuple[str, bool, float]]:
@@ -134,7 +134,7 @@ def test_servers_that_share_the_evidence_step_back_together(
 ) -> None:
     mine = shadows.keeper
     evidence = Evidence(tmp_path / "evidence.db")
-    other = Shadows(Keeper("r/1", mine.promise, evidence, mine.settings, seed=0))
+    other = Shadows(Keeper("r/1", mine.promise, evidence, mine.settings))
     lose(shadows, 1)
     assert other.asked(Request(), GREEDY, chat=False)["rule"] == LOOSE
     assert asyncio.run(other.refreshed())["step"] == 1

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from functools import partial
-from http import HTTPStatus
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from citer.decoding.answer import Answer
@@ -32,42 +32,21 @@ GONE = 499  # the status that nginx logs for a client that has left; nobody read
 
 def make_app(service: Service, keys: Sequence[str]) -> FastAPI:
     """Return the application. Without `keys`, everybody may ask who is no page of another site."""
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with service:
-            yield
-
     guards = [Depends(check) for check in ([one_length] if keys else [one_length, from_here])]
-    app = FastAPI(
-        lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, dependencies=guards
-    )
+    app = FastAPI(lifespan=lambda _: service, openapi_url=None, dependencies=guards)
     app.include_router(_openai(service), prefix="/v1", dependencies=[Depends(has_key(keys))])
     page = make_page([] if keys else service.settings.questions)
     app.include_router(_operations(service, page))
-    app.add_exception_handler(ApiError, _refusal)
-    app.add_exception_handler(InputError, _refusal)
-    for status in (404, 405):
-        app.add_exception_handler(status, partial(_no_route, HTTPStatus(status)))
+    for refused in (ApiError, InputError, HTTPException):
+        app.add_exception_handler(refused, _refusal)
     app.add_middleware(Measured, metrics=service.metrics)
     return app
 
 
 def _openai(service: Service) -> APIRouter:
     routes = APIRouter()
-
-    async def answer(request: Request, kind: type[Asked]) -> Response:
-        service.check_open()
-        asked = read(kind, await read_body(request, service.release.deployment.pair.context))
-        return await respond(service, request, service.call(asked), asked)
-
-    @routes.post("/chat/completions")
-    async def chat(request: Request) -> Response:
-        return await answer(request, Chat)
-
-    @routes.post("/completions")
-    async def completions(request: Request) -> Response:
-        return await answer(request, Completion)
+    for path, kind in (("/chat/completions", Chat), ("/completions", Completion)):
+        routes.add_api_route(path, partial(_answer, service, kind), methods=["POST"])
 
     @routes.get("/models")
     async def models() -> dict[str, Any]:
@@ -90,7 +69,7 @@ def _operations(service: Service, page: Response) -> APIRouter:
 
     @routes.get("/metrics")
     async def metrics() -> Response:
-        service.show_rule()
+        service.show()
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return routes
@@ -111,16 +90,14 @@ def _model(service: Service) -> dict[str, Any]:
     }
 
 
-async def _refusal(_: Request, error: Exception) -> Response:
-    if not isinstance(error, ApiError):
+async def _refusal(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):  # no such route
+        asked = f"{request.method} {request.url.path}"
+        error = ApiError(error.status_code, f"{asked}: {error.detail}")
+    elif not isinstance(error, ApiError):
         code = "context_length_exceeded" if isinstance(error, TooLongError) else None
         error = ApiError(400, str(error), code=code)
     return JSONResponse(error.body, error.status, error.headers)
-
-
-async def _no_route(status: HTTPStatus, request: Request, _: Exception) -> Response:
-    asked = f"{request.method} {request.url.path}"
-    return await _refusal(request, ApiError(status, f"{asked}: {status.phrase}"))
 
 
 async def read_body(request: Request, context: int) -> bytes:
@@ -146,8 +123,11 @@ async def read_body(request: Request, context: int) -> bytes:
     return bytes(body)
 
 
-async def respond(service: Service, request: Request, call: Call, asked: Asked) -> Response:
-    """Answer a call, or drop it if the client leaves. Raises ApiError."""
+async def _answer(service: Service, kind: type[Asked], request: Request) -> Response:
+    """Answer a request, or drop it if the client leaves. Raises ApiError, InputError."""
+    service.check_open()
+    asked = read(kind, await read_body(request, service.release.deployment.pair.context))
+    call = service.call(asked)
     if not asked.stream:
         answer = await _unless_gone(request, service.answer(call))
         return JSONResponse(call.form.reply(answer, call.text(answer)))

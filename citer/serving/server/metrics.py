@@ -1,23 +1,32 @@
-"""What `/metrics` shows. An observer may add metrics of its own to the same registry."""
+"""What `/metrics` shows."""
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from citer.decoding.answer import Answer
-from citer.rule import Rule
+from citer.serving.server.releases import Release
 
 SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
+
+PROMISE = {
+    "e_detector": "Evidence that the promise is broken now; the rule steps back at "
+    "serve.false_alarms",
+    "e_value": "Evidence that the promise was ever broken by the rule in force",
+    "step": "Steps back from the registered rule",
+    "lapsed": "1 if shadow answers are missing for too long",
+}
 
 
 class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self.registry = registry
-        self.requests = Counter(
-            "citer_requests", "Requests by path and status", ["path", "status"], registry=registry
-        )
+        self.requests = counter("citer_requests", "Requests by path and status", ["path", "status"])
         self.seconds = Histogram(
             "citer_request_seconds",
             "Seconds from a request's head to the end of its reply",
@@ -25,35 +34,37 @@ class Metrics:
             registry=registry,
             buckets=SECONDS,
         )
-        self._tokens = Counter(
-            "citer_tokens", "Tokens of answers, by the model", ["model"], registry=registry
-        )
-        self._visits = Counter("citer_visits", "Calls of the LLM", registry=registry)
-        self._audited = Counter(
-            "citer_audited_tokens",
-            "The SLM's tokens that audits compared with the LLM's choice",
-            ["verdict"],
-            registry=registry,
-        )
-        self.left = Counter("citer_left", "Requests whose client left early", registry=registry)
+        self._tokens = counter("citer_tokens", "Tokens of answers, by the model", ["model"])
+        self._visits = counter("citer_visits", "Calls of the LLM")
+        audited = "The SLM's tokens that audits compared with the LLM's choice"
+        self._audited = counter("citer_audited_tokens", audited, ["verdict"])
+        self.left = counter("citer_left", "Requests whose client left early")
+        drawn = "Requests that were drawn for shadow answers"
+        self.shadowed = counter("citer_shadowed", drawn, ["verdict"])
+        moved = "Bytes that shadow answers move, each alone"
+        self.shadow_bytes = counter("citer_shadow_bytes", moved)
         self._deployed = Info("citer_deployed", "The router that answers", registry=registry)
-        self.shadowed = Counter(
-            "citer_shadowed",
-            "Requests that were drawn for shadow answers",
-            ["verdict"],
-            registry=registry,
-        )
-        self.shadow_bytes = Counter(
-            "citer_shadow_bytes", "Bytes that shadow answers move, each alone", registry=registry
-        )
+        self._waiting = gauge("citer_waiting_requests", "Requests waiting")
+        self._running = gauge("citer_running_requests", "Requests running")
+        self._promise = [gauge(f"citer_promise_{name}", text) for name, text in PROMISE.items()]
 
-    def watch_queue(self, waiting: Callable[[], int], running: Callable[[], int]) -> None:
-        for name, value in (("waiting", waiting), ("running", running)):
-            gauge = Gauge(f"citer_{name}_requests", f"Requests {name}", registry=self.registry)
-            gauge.set_function(value)
+    def watch_log(self, counts: Mapping[str, int]) -> None:
+        """Show the counts of a `Traffic`."""
+        rows = Gauge("citer_traffic_rows", "Rows of the log", ["verdict"], registry=self.registry)
+        for verdict in ("logged", "left_out", "failed", "lost"):
+            rows.labels(verdict).set_function(partial(counts.__getitem__, verdict))
 
-    def deployed(self, version: str, rule: Rule) -> None:
-        self._deployed.info({"version": version, "rule": str(rule)})
+    def show(self, waiting: int, running: int, release: Release) -> None:
+        """Take in what is true now. Of a promise that is not watched, all values are NaN."""
+        self._waiting.set(waiting)
+        self._running.set(running)
+        self._deployed.info({"version": release.version, "rule": str(release.rule)})
+        values = (math.nan,) * len(PROMISE)
+        if keeper := release.keeper:
+            now = keeper.standing
+            values = now.detector.value, now.product.value, now.place, keeper.lapsed
+        for gauge, value in zip(self._promise, values, strict=True):
+            gauge.set(value)
 
     def answered(self, answer: Answer) -> None:
         counts = answer.counts

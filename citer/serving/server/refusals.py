@@ -62,12 +62,8 @@ def has_key(keys: Sequence[str]) -> Check:
 async def from_here(request: Request) -> None:
     """Refuse whoever does not call this machine by its own address."""
     asked, origin = request.headers.get("host", ""), request.headers.get("origin")
-    if not OWN.fullmatch(asked):
-        raise _foreign("Host", asked)
-    if origin is not None and origin.partition("://")[2] != asked:
-        raise _foreign("Origin", origin)
-
-
-def _foreign(header: str, value: str) -> ApiError:
     expected = "expected localhost, or CITER_API_KEYS in the server's environment"
-    return ApiError(403, f"{header}: {value!r}; {expected}")
+    if not OWN.fullmatch(asked):
+        raise ApiError(403, f"Host: {asked!r}; {expected}")
+    if origin is not None and origin.partition("://")[2] != asked:
+        raise ApiError(403, f"Origin: {origin!r}; {expected}")

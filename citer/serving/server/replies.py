@@ -44,28 +44,25 @@ class Form:
     def opening(self) -> bytes:
         """The event that begins a stream, or nothing."""
         # Clients join the fields of all deltas, so that only one of them may have the role.
-        delta = {"role": "assistant", "content": ""}
-        return event(self._body(self._part_kind, {"delta": delta}, None)) if self.chat else b""
+        return self._event({"delta": {"role": "assistant", "content": ""}}) if self.chat else b""
 
-    def piece(self, text: str, answer: Answer | None = None) -> bytes:
+    def piece(self, text: str, answer: Answer | None = None, **more: Any) -> bytes:
         """Return an event with a part of the text. The last part comes with its `answer`."""
-        return event(self._piece(text, answer))
+        choice = {"delta": {"content": text}} if self.chat else {"text": text}
+        return self._event(choice, answer, **more)
 
     def written_piece(self, written: list[dict[str, str]]) -> bytes:
         """Return an event with a part of the text, and who wrote each token of it."""
-        body = self._piece("".join(each["text"] for each in written), None)
-        return event(body | {"citer": {"written": written}})
+        return self.piece("".join(each["text"] for each in written), citer={"written": written})
 
     def usage_event(self, answer: Answer) -> bytes:
-        return event(self._body(self._part_kind, None, None) | self._usage(answer))
+        return self._event(None, **self._usage(answer))
 
-    @property
-    def _part_kind(self) -> str:
-        return "chat.completion.chunk" if self.chat else "text_completion"
-
-    def _piece(self, text: str, answer: Answer | None) -> dict[str, Any]:
-        choice = {"delta": {"content": text}} if self.chat else {"text": text}
-        return self._body(self._part_kind, choice, answer)
+    def _event(
+        self, choice: dict[str, Any] | None, answer: Answer | None = None, **more: Any
+    ) -> bytes:
+        kind = "chat.completion.chunk" if self.chat else "text_completion"
+        return event(self._body(kind, choice, answer) | more)
 
     def _usage(self, answer: Answer) -> dict[str, Any]:
         used = {"prompt_tokens": self.prompt_tokens, "completion_tokens": len(answer.token_ids)}

@@ -4,24 +4,18 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from citer.config.params import Params
 from citer.errors import InputError
 from citer.progress import say
-from citer.rule import Rule
-from citer.serving.evidence import Evidence, evidence_place
-from citer.serving.log import Traffic
 from citer.serving.server.app import make_app
 from citer.serving.server.metrics import Metrics
-from citer.serving.server.releases import Fetch, Observers, Releases
+from citer.serving.server.releases import Releases
 from citer.serving.server.service import Service, Settings
-from citer.serving.shadow import Told
-from citer.stages import paths
 
 
 def make_server(service: Service, keys: Sequence[str]) -> uvicorn.Server:
@@ -59,30 +53,19 @@ def accepted_keys(host: str) -> list[str]:
     return keys
 
 
-def serve(
-    settings: Settings,
-    params: Params,
-    rule: Rule | None,
-    latest: Callable[[], str],
-    fetch: Fetch,
-    listener: socket.socket,
-    traffic: Traffic | None,
-    told: Told,
-) -> None:
+def serve(settings: Settings, releases: Releases, listener: socket.socket) -> None:
     """Load the newest router with its pair, and answer until SIGTERM or SIGINT.
 
-    `latest`, `fetch` and `rule` are those of `Releases`, `traffic` and `told` those of `Observers`.
     Raises InputError.
     """
     host, port = listener.getsockname()[:2]
-    keys, registry = accepted_keys(host), CollectorRegistry()
-    evidence = Evidence(evidence_place(paths.EVIDENCE)) if params.serve.shadow else None
-    observed = Observers(registry, params, traffic, evidence, told)
-    releases = Releases(latest, fetch, params, rule, observed)
+    keys, metrics = accepted_keys(host), Metrics(CollectorRegistry())
+    if releases.traffic:
+        metrics.watch_log(releases.traffic.counts)
     gc.collect()
     gc.freeze()  # imported modules are searched no more; a release must be, as it may be replaced
     # The service alone holds the release, so that a promotion frees it.
-    service = Service(settings, releases, releases.newest(), Metrics(registry))
+    service = Service(settings, releases, releases.newest(), metrics)
     if service.release.deployment.pair.is_small:
         torch.set_num_threads(1)  # more would slow such short forwards down
     say(f"{settings.name} ({service.release.version}) answers at http://{host}:{port}/v1")

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from citer.decoding.policy import weight_bytes
 from citer.errors import InputError
 from citer.evaluation.cost import Prices
 from citer.models.room import check_characters
-from citer.models.sampling import Sampler, Sampling, stable_hash
+from citer.models.sampling import stable_hash
 from citer.rule import LLM, Rule
 from citer.serving.deployment import Deployment, Observer, Reply
 from citer.serving.server.fields import Asked, Chat, Completion
@@ -24,7 +23,7 @@ from citer.serving.server.metrics import Metrics
 from citer.serving.server.refusals import ApiError
 from citer.serving.server.releases import Release, Releases
 from citer.serving.server.replies import Form
-from citer.serving.server.shadows import Shadowed, Shadows
+from citer.serving.server.shadows import Answers, Shadows
 from citer.serving.server.worker import Broken, Ticket, Worker
 from citer.serving.shadow import Keeper
 
@@ -56,37 +55,6 @@ class Call(Ticket):
         return self.engine.pair.text(answer.token_ids, self.request.stop)
 
 
-def make_call(asked: Asked, release: Release, name: str, default: SamplingParams | None) -> Call:
-    """Check a request to the model `name`. Raises InputError, ApiError for another model."""
-    if asked.model != name:
-        found = f"model: {asked.model!r}; expected {name!r}"
-        raise ApiError(404, found, code="model_not_found")
-    deployment, rule = release.deployment, asked.rule or release.rule
-    policy = deployment.policy(rule)
-    prices = Prices.of(deployment.pair, weight_bytes(policy.scorer))
-    prompt_ids, problem, key = _prompt(asked, deployment)
-    sampling, stop = asked.sampler(default).sampling(key), tuple(asked.stop or ())
-    request = Request("prompt", prompt_ids, (), None, sampling, stop, asked.limit)
-    deployment.engine.check(request)
-    return Call(
-        deployment.engine,
-        request,
-        policy,
-        bool(asked.stream),
-        form=Form(problem is not None, name, release.version, rule, prices, len(prompt_ids)),
-        problem=problem,
-        user=asked.user or asked.safety_identifier,
-        release=release,
-        promised=asked.rule is asked.limit is asked.stop is None and _alike(sampling, default),
-    )
-
-
-def _alike(sampling: Sampling | None, default: SamplingParams | None) -> bool:
-    """Return whether an answer is sampled as at registration, with whichever seed."""
-    own = Sampler(default).sampling("")
-    return (sampling and sampling[:3]) == (own and own[:3])
-
-
 def _prompt(asked: Asked, deployment: Deployment) -> tuple[tuple[int, ...], Problem | None, str]:
     """Return the prompt, the problem of a chat, and a key that only equal prompts share."""
     pair = deployment.pair
@@ -108,43 +76,55 @@ class Service:
     ) -> None:
         self.settings, self.release, self.metrics = settings, release, metrics
         self._releases = releases
-        metrics.watch_queue(
-            lambda: max(0, self.unanswered - self._slots), lambda: min(self.unanswered, self._slots)
-        )
 
-    async def __aenter__(self) -> "Service":
+    async def __aenter__(self) -> None:
         self.worker = Worker()
         self._polling = asyncio.create_task(self._poll())
         self._observing = ThreadPoolExecutor(1, "observers")
         self._shadows = Shadows(self.worker)
-        self._deploy(self.release)
-        return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End all threads. Observers see all replies first."""
+        """End all threads. The observer sees all replies first."""
         self._polling.cancel()
         await self._shadows.close()
         self.worker.close()
         self._observing.shutdown()
 
     @property
-    def unanswered(self) -> int:
-        return self.worker.clients
-
-    @property
-    def _slots(self) -> int:
-        return self.release.deployment.slots
+    def _waiting(self) -> int:
+        return self.worker.clients - self.release.deployment.engine.slots
 
     def call(self, asked: Asked) -> Call:
-        """Check a request. Raises InputError or ApiError."""
-        self.check_open()
-        return make_call(asked, self.release, self.settings.name, self.settings.sampling)
+        """Check a request. Raises InputError, ApiError for another model."""
+        name, default, release = self.settings.name, self.settings.sampling, self.release
+        if asked.model != name:
+            found = f"model: {asked.model!r}; expected {name!r}"
+            raise ApiError(404, found, code="model_not_found")
+        deployment, rule = release.deployment, asked.rule or release.rule
+        policy = deployment.policy(rule)
+        prices = Prices.of(deployment.pair, weight_bytes(policy.scorer))
+        prompt_ids, problem, key = _prompt(asked, deployment)
+        sampler, stop = asked.sampler(default), tuple(asked.stop or ())
+        request = Request("prompt", prompt_ids, (), None, sampler.sampling(key), stop, asked.limit)
+        deployment.engine.check(request)
+        return Call(
+            deployment.engine,
+            request,
+            policy,
+            bool(asked.stream),
+            form=Form(problem is not None, name, release.version, rule, prices, len(prompt_ids)),
+            problem=problem,
+            user=asked.user or asked.safety_identifier,
+            release=release,
+            # Sampled as at registration, with whichever seed.
+            promised=asked.rule is asked.limit is asked.stop is None and sampler.params == default,
+        )
 
     def check_open(self) -> None:
         """Raise ApiError if no call is taken."""
         if self.worker.failure:
             raise _unavailable(self.worker.failure)
-        if (waiting := self.unanswered - self._slots) >= self.settings.queue:
+        if (waiting := self._waiting) >= self.settings.queue:
             said, later = f"{waiting} requests wait already; try again later", {"Retry-After": "1"}
             raise ApiError(429, said, "rate_limit_error", "queue_full", later)
 
@@ -154,7 +134,9 @@ class Service:
         Leaving the iterator early frees its slot before the engine's next step. Raises ApiError if
         the engine fails.
         """
-        with self._admitted(call):
+        self.check_open()
+        self.worker.submit(call)
+        try:
             while True:
                 message = await call.messages.get()
                 if isinstance(message, Broken):
@@ -164,6 +146,10 @@ class Service:
                 yield message
                 if isinstance(message, Answer):
                     return
+        finally:
+            if call in self.worker.open:
+                self.metrics.left.inc()
+                self.worker.cancel(call)
 
     async def answer(self, call: Call) -> Answer:
         """Return the answer of a call that does not stream. Raises ApiError."""
@@ -171,57 +157,42 @@ class Service:
         assert isinstance(answer, Answer)
         return answer
 
-    @contextmanager
-    def _admitted(self, call: Call) -> Iterator[None]:
-        self.check_open()
-        self.worker.submit(call)
-        try:
-            yield
-        finally:
-            if call in self.worker.open:
-                self.metrics.left.inc()
-                self.worker.cancel(call)
-
     def _answered(self, call: Call, answer: Answer) -> None:
-        """Count an answer. Observers see those to chats only, after their shadow answers."""
+        """Count an answer. The observer sees those to chats only, after their shadow answers."""
         self.metrics.answered(answer)
         if not call.problem:
             return
-        observers, rules = call.release.observers, _drawn(call)
-        if observers or rules:
-            text, sampling = call.text(answer), call.request.sampling
-            reply = Reply(call.problem, answer, text, sampling, call.form.id, call.user)
+        observer, rules = call.release.observer, _drawn(call)
+        if observer or rules:
+            reply = Reply(call.problem, answer, call.text(answer), call.form.id, call.user)
             if rules:
                 self._shadow(call, reply, rules)
             else:
-                self._observing.submit(_observe, observers, reply)
+                self._observing.submit(_observe, observer, reply)
 
     def _shadow(self, call: Call, reply: Reply, rules: Sequence[Rule]) -> None:
         """Have a request answered again by each rule."""
         request, policy = replace(call.request, patient=True), call.release.deployment.policy
         tickets = {rule: Ticket(call.engine, request, policy(rule)) for rule in rules}
+        self._shadows.add(
+            tickets,
+            # Evidence about a version that was replaced is of no use.
+            wanted=lambda: self.release is call.release,
+            done=lambda answers: self._observing.submit(self._shadowed, call, reply, answers),
+        )
 
-        def done(answers: Mapping[Rule, Answer] | None) -> None:
-            self._observing.submit(self._shadowed, call, reply, answers)
-
-        # Evidence about a version that was replaced is of no use.
-        self._shadows.add(Shadowed(tickets, lambda: self.release is call.release, done))
-
-    def _shadowed(self, call: Call, reply: Reply, answers: Mapping[Rule, Answer] | None) -> None:
-        """Let observers and the keeper see a reply with its shadow answers, if there are any."""
+    def _shadowed(self, call: Call, reply: Reply, answers: Answers) -> None:
+        """Let observer and keeper see a reply with its shadow answers, if there are any."""
         own = (answers or {}).get(LLM)
         reference = call.text(own) if own and not own.truncated else None
-        _observe(call.release.observers, reply._replace(reference=reference))
+        _observe(call.release.observer, reply._replace(reference=reference))
         self.metrics.shadow_bytes.inc(sum(map(call.form.moved, (answers or {}).values())))
         self.metrics.shadowed.labels(_verdict(call, reply, answers)).inc()
 
-    def _deploy(self, release: Release) -> None:
-        self.release = release
-        self.show_rule()
-
-    def show_rule(self) -> None:
-        """Let the metrics have the rule in force."""
-        self.metrics.deployed(self.release.version, self.release.rule)
+    def show(self) -> None:
+        """Let the metrics have what is true now."""
+        waiting = max(0, self._waiting)
+        self.metrics.show(waiting, self.worker.clients - waiting, self.release)
 
     async def _poll(self) -> None:
         """Take up each new version. One that cannot be loaded changes nothing."""
@@ -235,16 +206,15 @@ class Service:
                 said = f"the newest router cannot be used, {self.release.version} stays: {error}"
                 LOG.warning(said)
                 continue
-            if newest is not self.release:
-                self._deploy(newest)
+            self.release = newest
 
 
-def _observe(observers: Sequence[Observer], reply: Reply) -> None:
-    for observer in observers:
-        try:
+def _observe(observer: Observer | None, reply: Reply) -> None:
+    try:
+        if observer:
             observer(reply)
-        except Exception:
-            LOG.exception("an observer failed")
+    except Exception:
+        LOG.exception("the observer failed")
 
 
 def _drawn(call: Call) -> Sequence[Rule]:
@@ -253,7 +223,7 @@ def _drawn(call: Call) -> Sequence[Rule]:
     return keeper.draw() if keeper and call.promised and call.form.rule == keeper.rule else ()
 
 
-def _verdict(call: Call, reply: Reply, answers: Mapping[Rule, Answer] | None) -> str:
+def _verdict(call: Call, reply: Reply, answers: Answers) -> str:
     """Show a keeper the answers to a shadowed request. Returns its verdict on the reply.
 
     If the reply is the LLM's own, the verdict is on the looser rule.

@@ -2,22 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import NamedTuple
 
 from citer.decoding.answer import Answer
 from citer.rule import Rule
 from citer.serving.server.worker import Ticket, Worker
 
 WAITING = 64
-
-
-class Shadowed(NamedTuple):
-    """A request to answer by each rule. `done` is called once, with None if it was dropped."""
-
-    tickets: Mapping[Rule, Ticket]  # patient ones
-    wanted: Callable[[], bool]  # whether their answers are still of use
-    done: Callable[[Mapping[Rule, Answer] | None], object]
+Answers = Mapping[Rule, Answer] | None  # by each rule; None for a request that was dropped
 
 
 class Shadows:
@@ -25,40 +16,42 @@ class Shadows:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._waiting = asyncio.Queue[Shadowed](WAITING)
-        self._running = asyncio.create_task(self._run())
+        self._alone = asyncio.Lock()
+        self._waiting = set[asyncio.Task[Answers]]()
 
-    def add(self, shadowed: Shadowed) -> None:
-        """Queue a request, or drop it if too many wait."""
-        try:
-            self._waiting.put_nowait(shadowed)
-        except asyncio.QueueFull:
-            shadowed.done(None)
+    def add(
+        self,
+        tickets: Mapping[Rule, Ticket],
+        wanted: Callable[[], bool],
+        done: Callable[[Answers], object],
+    ) -> None:
+        """Queue a request with a patient ticket for each rule, or drop it if too many wait.
+
+        `wanted` says whether its answers are still of use. `done` is called once.
+        """
+        if len(self._waiting) == WAITING:
+            done(None)
+            return
+        task = asyncio.create_task(self._answers(tickets, wanted))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+        task.add_done_callback(lambda ended: done(None if ended.cancelled() else ended.result()))
 
     async def close(self) -> None:
         """Drop all requests."""
-        self._running.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._running
-        while not self._waiting.empty():
-            self._waiting.get_nowait().done(None)
+        for task in self._waiting:
+            task.cancel()
+        await asyncio.gather(*self._waiting, return_exceptions=True)
 
-    async def _run(self) -> None:
-        while True:
-            shadowed, answers = await self._waiting.get(), None
-            try:
-                answers = await self._answers(shadowed)
-            finally:
-                shadowed.done(answers)
-
-    async def _answers(self, shadowed: Shadowed) -> Mapping[Rule, Answer] | None:
+    async def _answers(self, tickets: Mapping[Rule, Ticket], wanted: Callable[[], bool]) -> Answers:
         found = {}
-        for rule, ticket in shadowed.tickets.items():
-            if not shadowed.wanted():
-                return None
-            self._worker.submit(ticket)
-            message = await ticket.messages.get()
-            if not isinstance(message, Answer):  # the LLM's server or the engine has failed
-                return None
-            found[rule] = message
+        async with self._alone:
+            for rule, ticket in tickets.items():
+                if not wanted():
+                    return None
+                self._worker.submit(ticket)
+                message = await ticket.messages.get()
+                if not isinstance(message, Answer):  # the LLM's server or the engine has failed
+                    return None
+                found[rule] = message
         return found

@@ -38,7 +38,7 @@ def keeper(number: int = 2, told: object = log_standing) -> Keeper:
     with fetched_bundle(f"models:/{name}") as bundle:
         promise = stored_promise(bundle)
     evidence = Evidence(paths.EVIDENCE)
-    return Keeper(name, promise, evidence, DETECTS, 0, lambda v, standing, _: told(v, standing))
+    return Keeper(name, promise, evidence, DETECTS, lambda v, standing, _: told(v, standing))
 
 
 def lose(kept: Keeper, count: int) -> None:

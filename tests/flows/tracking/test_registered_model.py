@@ -14,7 +14,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import scoring_server
 from ruamel.yaml import YAML
 
-from citer.config.params import PairParams, SamplingParams
+from citer.config.params import DecodeParams, PairParams, SamplingParams
 from citer.data.importing import parse_row
 from citer.errors import InputError
 from citer.models.folder import PairFolder
@@ -65,8 +65,8 @@ def test_the_registered_model_answers_as_its_router_routes(
     register()
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
-    folders, longest = PairFolder(paths.SLM, LLM), TINY["answer"]["max_new_tokens"]
-    routed = deploy(paths.router(2), folders, pair, RULE, slots=2, max_new_tokens=longest)
+    limits = DecodeParams(slots=2, max_new_tokens=TINY["answer"]["max_new_tokens"])
+    routed = deploy(paths.router(2), PairFolder(paths.SLM, LLM), pair, RULE, limits)
     problems = [parse_row({"problem": MATH}, "math", "question"), parse_row(MC, "mc", "question")]
     expected = {r.problem.task: r.fields | {"error": None} for r in routed.replies(problems)}
 

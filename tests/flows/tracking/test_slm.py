@@ -8,7 +8,7 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 
-from citer.config.params import PairParams, load_params
+from citer.config.params import DecodeParams, PairParams, load_params
 from citer.data.importing import parse_row
 from citer.models.folder import PairFolder
 from citer.serving.deployment import deploy
@@ -34,8 +34,8 @@ def finetune_anew() -> None:
 def answer() -> str:
     """Answer with router 2 and the models in the current folder."""
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
-    folders, longest = PairFolder(paths.SLM, LLM), TINY["answer"]["max_new_tokens"]
-    here = deploy(paths.router(2), folders, pair, RULE, slots=2, max_new_tokens=longest)
+    limits = DecodeParams(slots=2, max_new_tokens=TINY["answer"]["max_new_tokens"])
+    here = deploy(paths.router(2), PairFolder(paths.SLM, LLM), pair, RULE, limits)
     [reply] = here.replies([parse_row(QUESTION, "math", "question")])
     return reply.completion
 
