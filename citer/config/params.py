@@ -33,6 +33,7 @@ from citer.storage.yaml_file import read_yaml
 
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 Beta = Annotated[float, Field(gt=0, le=1)]
+SplitName = Annotated[str, Field(pattern=r"^(sft|preference|validation|test)$")]
 
 
 class SamplingParams(Section):
@@ -50,25 +51,18 @@ class DecodeParams(Section):
     max_new_tokens: Tokens
 
 
-class MostParams(Section):
-    """The most questions of each split; None for all."""
-
-    sft: Questions | None = None
-    preference: Questions | None = None
-    validation: Questions | None = None
-    test: Questions | None = None
-
-
 class ReferenceParams(Section):
-    """The references from which SLM and router learn: `both` gives a question two rows."""
+    """The references from which SLM and router learn: `both` gives a question two rows.
+
+    `most` has the most questions of a split.
+    """
 
     source: Source = "auto"
-    most: MostParams = MostParams()
+    most: dict[SplitName, Questions | None] = Field(default_factory=dict)
 
     def kept(self, split: str, questions: int) -> int:
         """Return how many of a split's questions are kept."""
-        most = getattr(self.most, split)
-        return questions if most is None else min(questions, most)
+        return min(questions, self.most.get(split) or questions)
 
 
 class LoraParams(Section):
