@@ -54,16 +54,12 @@ def judged(problem: Problem, text: str | None) -> Sequence[Problem]:
     return [replace(problem, answer=None, reference=text, written_by="llm")]
 
 
-def unanswered(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the rows whose contested tokens no rollout can decide."""
-    return [each for each in problems if each.answer is None]
-
-
 def check_answers(method: str, problems: Iterable[Problem], path: Path) -> None:
     """Raise InputError for the first row without an answer, if `label.method` needs one."""
-    if method == "rollout" and (bad := unanswered(problems)):
+    bare = (problem for problem in problems if problem.answer is None)
+    if method == "rollout" and (first := next(bare, None)):
         raise InputError(
-            f"{path}: problem {bad[0].problem_id}: no right answer to grade rollouts by; expected "
+            f"{path}: problem {first.problem_id}: no right answer to grade rollouts by; expected "
             "one, or label.method: suffix or auto in params.yaml"
         )
 

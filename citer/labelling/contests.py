@@ -50,28 +50,17 @@ UNCONTESTED = {
 }
 
 
-def cases(
-    gt_N: np.ndarray, slm_N: np.ndarray, llm_N: np.ndarray, by_llm_N: np.ndarray
-) -> np.ndarray:
-    """Return the case of each of N positions.
-
-    `gt_N`, `slm_N` and `llm_N` are the token ids of the reference, the SLM and the LLM. `by_llm_N`:
-    whether the LLM wrote the reference.
-    """
-    return np.select(
-        [slm_N == gt_N, (llm_N == gt_N) & ~by_llm_N, slm_N == llm_N],
-        ["slm_right", "llm_right", "same_wrong"],
-        "contested",
-    )
-
-
 def token_cases(problems: Mapping[str, Problem], tokens: pa.Table) -> np.ndarray:
     """Return the case of each row of the joined token table."""
     columns = ("gt_token", "slm_token", "llm_token")
     gt_N, slm_N, llm_N = (tokens[name].to_numpy() for name in columns)
     by_llm = [key for key, problem in problems.items() if problem.written_by == "llm"]
     by_llm_N = pc.is_in(tokens["problem_id"], pa.array(by_llm, pa.string())).to_numpy()
-    return cases(gt_N, slm_N, llm_N, by_llm_N)
+    return np.select(
+        [slm_N == gt_N, (llm_N == gt_N) & ~by_llm_N, slm_N == llm_N],
+        ["slm_right", "llm_right", "same_wrong"],
+        "contested",
+    )
 
 
 def preferences(

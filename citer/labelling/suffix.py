@@ -199,8 +199,6 @@ def sample(labeller: Labeller, tokens: pa.Table, count: int) -> pa.Table:
 
 def choose(falls: Sequence[float], labels: Sequence[int]) -> Calibration:
     """Return the margin with the most equal labels, and of several the one nearest to MARGIN."""
-    if not falls:
-        return Calibration()
     fall_N, label_N = np.array(falls), np.array(labels)
     edges = np.unique(fall_N)
     edges = np.array([edges[0] - 1, *edges, edges[-1] + 1])

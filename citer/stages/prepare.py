@@ -50,14 +50,8 @@ def run(params: Params) -> None:
 
 def _check_tasks(prepare: PrepareParams) -> None:
     """Import the users' tasks. Raises InputError, also if reports would show two alike."""
-    embedded = prepare.toy.tasks if prepare.toy else ()
-    if unknown := [task for task in embedded if task not in toy.FAMILIES]:
-        expected = f"expected embedded tasks: {', '.join(toy.FAMILIES)}"
-        raise InputError(f"prepare.toy.tasks: {unknown[0]!r}: {expected}")
-    files = (*prepare.train, *prepare.validation, *prepare.test)
-    names = dict.fromkeys([*embedded, *(file.task for file in files)])
     by_label: dict[str, str] = {}
-    for name in names:
+    for name in prepare.tasks:
         find_task(name)
         if (other := by_label.setdefault(task_label(name), name)) != name:
             raise InputError(f"prepare: tasks {other} and {name}: expected two different names")

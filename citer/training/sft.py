@@ -5,7 +5,7 @@ The loss is computed on the references, not the prompts.
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from citer.config.params import FinetuneParams, LoraParams, PairParams
+from citer.config.params import FinetuneParams, PairParams
 from citer.data.problems import Problem
 from citer.errors import InputError
 from citer.models.device import resolve_device
@@ -52,8 +52,8 @@ def finetune(
         _publish(base.path, base, output)
         return []
     job = plan(base.path, pair, params, seed, steps)
-    if params.lora:
-        check_adapter(base.path, params.lora)
+    if params.lora and params.lora.targets:
+        _check_targets(base.path, params.lora.targets)
     rows = encode_rows(base, problems, params.max_length)
     settings = job.model_dump_json(), code_digest("finetune")
     folder = partial_dir("finetune", digest(base.path, *settings, *map(str, rows)))
@@ -111,24 +111,18 @@ def _bf16(dtype: str, on_gpu: bool) -> bool:
     return dtype == "bfloat16"
 
 
-def check_adapter(base: Path, lora: LoraParams) -> None:
-    """Raise InputError if the model lacks a target layer or has one that is smaller than the rank.
-
-    Reads no weights.
-    """
+def _check_targets(base: Path, targets: Iterable[str]) -> None:
+    """Raise InputError if the model lacks a target layer. Reads no weights."""
     network = outline(base)
-    layers = {
-        path.rpartition(".")[2]: layer
+    names = {
+        path.rpartition(".")[2]: None
         for path, layer in network.named_modules()
         if isinstance(layer, nn.Linear) and layer is not network.get_output_embeddings()
     }
-    for name in lora.targets or layers:
-        if name not in layers:
-            expected = f"expected some of {', '.join(layers)}"
+    for name in targets:
+        if name not in names:
+            expected = f"expected some of {', '.join(names)}"
             raise InputError(f"finetune.lora.targets: {name!r}: not in {base}, {expected}")
-        if lora.rank > (size := min(layers[name].weight.shape)):
-            expected = f"expected at most {size}, the smaller dimension of {name}"
-            raise InputError(f"finetune.lora.rank: {lora.rank}: {expected}")
 
 
 def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int) -> list[Row]:
