@@ -3,7 +3,7 @@
 Each chunk is a unit with its own file; a killed run keeps finished ones.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,16 +44,15 @@ class Rollout:
 
         The first right branch decides. If both are wrong, the SLM's token is accepted.
         """
-        slm: dict[int, Grade] = {}
-        for index, grade in self._grades([contest.slm for contest in contests]):
-            slm[index] = grade
+        grades: dict[str, Grade] = {}
+        for key, grade in self._grades(contest.slm for contest in contests):
+            grades[key] = grade
             advance(2 if grade.correct else 1)
-        failed = [index for index in range(len(contests)) if not slm[index].correct]
-        llm: dict[int, Grade] = {}
-        for index, grade in self._grades([contests[index].llm for index in failed]):
-            llm[failed[index]] = grade
+        failed = [contest.llm for contest in contests if not grades[contest.slm.key].correct]
+        for key, grade in self._grades(failed):
+            grades[key] = grade
             advance(1)
-        return [self._decision(slm[index], llm.get(index)) for index in range(len(contests))]
+        return [self._decision(grades[slm.key], grades.get(llm.key)) for slm, llm in contests]
 
     def _decision(self, slm: Grade, llm: Grade | None) -> Decision:
         if llm is None:
@@ -61,22 +60,22 @@ class Rollout:
         label = int(not llm.correct)
         return Decision(label, "rollout", slm.correct, llm.correct, slm.failure or llm.failure)
 
-    def _grades(self, branches: Sequence[Branch]) -> Iterator[tuple[int, Grade]]:
-        """Finish the branches and yield the index and grade of each, in any order.
+    def _grades(self, branches: Iterable[Branch]) -> Iterator[tuple[str, Grade]]:
+        """Finish the branches and yield the key and grade of each, in any order.
 
         A truncated answer is wrong.
         """
-        unfinished = {}
-        for index, branch in enumerate(branches):
+        unfinished: dict[str, Branch] = {}
+        for branch in branches:
             if self.pair.ended(branch.prefix_ids):
-                yield index, assess(branch.problem, self.pair.text(branch.prefix_ids))
+                yield branch.key, assess(branch.problem, self.pair.text(branch.prefix_ids))
             else:
-                unfinished[branch.key] = index, branch
-        requests = (branch.request() for _, branch in unfinished.values())
+                unfinished[branch.key] = branch
+        requests = (branch.request() for branch in unfinished.values())
         for answer in self.engine.decode(requests, self.policy):
-            index, branch = unfinished[answer.key]
+            branch = unfinished[answer.key]
             text = self.pair.text(branch.prefix_ids + answer.token_ids)
-            yield index, WRONG if answer.truncated else assess(branch.problem, text)
+            yield answer.key, WRONG if answer.truncated else assess(branch.problem, text)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from citer.data.references import against_llm
 from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.rows import Requires, RowError
-from citer.data.traffic import load_traffic, sampled
+from citer.data.traffic import load_traffic
 from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.choice import too_few
@@ -109,8 +109,7 @@ def _assigned(params: Params, on_bad_row: OnBadRow) -> Assigned:
 def _traffic(params: Params) -> Assigned:
     seed = params.seed
     for folder in params.prepare.traffic:
-        asked = load_traffic(Path(folder.path), params.prepare.tasks)
-        for problem in sampled(asked, folder.most, seed):
+        for problem in load_traffic(Path(folder.path), params.prepare.tasks, folder.most, seed):
             shares = _traffic_shares(params, problem.answer)
             yield split_by_share(problem.conversation, seed, shares), problem
 
