@@ -93,8 +93,7 @@ def _shards(folder: Path) -> list[Path]:
 def read_tokens(slm: Path, llm: Path, examples: Mapping[str, Encoded]) -> pa.Table:
     """Join both halves without the hidden states, in the order of `examples` and position.
 
-    Columns: problem_id, position, gt_token, and of each model token, logprob_gt and margin. Raises
-    InputError if the references in a half are not exactly those of `examples`.
+    Raises InputError if the references in a half are not exactly those of `examples`.
     """
     slm_half = _read_columns(slm, ["slm_token", "slm_logprob_gt", "slm_margin"], examples)
     llm_half = _read_columns(llm, ["llm_token", "llm_logprob_gt", "llm_margin"], examples)

@@ -28,19 +28,14 @@ from citer.storage.schema import PREFERENCE
 
 
 class Decision(NamedTuple):
-    """A label, and where it is from.
-
-    `slm_correct`, `llm_correct`: whether each branch ends in a right answer; None: it was not
-    rolled out and graded. `failure` says why the grader failed on one of them, if so. `fall` is
-    that of the method `suffix`, in nats.
-    """
+    """A label, and where it is from."""
 
     label: int
     origin: str
-    slm_correct: bool | None = None
+    slm_correct: bool | None = None  # whether this branch ends right; None: it was not rolled out
     llm_correct: bool | None = None
-    failure: str | None = None
-    fall: float | None = None
+    failure: str | None = None  # why the grader failed on one of them
+    fall: float | None = None  # of the method `suffix`, in nats
 
 
 UNCONTESTED = {
@@ -66,10 +61,7 @@ def token_cases(problems: Mapping[str, Problem], tokens: pa.Table) -> np.ndarray
 def preferences(
     tokens: pa.Table, case_N: np.ndarray, decisions: Mapping[int, Decision], iteration: int
 ) -> pa.Table:
-    """Return the preference table of `tokens`, given the decisions by row.
-
-    Contested rows must have one.
-    """
+    """Return the preference table of `tokens`, given the decisions on contested rows."""
     rows = range(len(tokens))
     decided = [decisions.get(row) or UNCONTESTED[case_N[row]] for row in rows]
     return pa.table(

@@ -61,10 +61,7 @@ class Rollout:
         return Decision(label, "rollout", slm.correct, llm.correct, slm.failure or llm.failure)
 
     def _grades(self, branches: Iterable[Branch]) -> Iterator[tuple[str, Grade]]:
-        """Finish the branches and yield the key and grade of each, in any order.
-
-        A truncated answer is wrong.
-        """
+        """Finish the branches and yield the key and grade of each, in any order."""
         unfinished: dict[str, Branch] = {}
         for branch in branches:
             if self.pair.ended(branch.prefix_ids):
@@ -88,10 +85,7 @@ class Labeller:
     iteration: int
 
     def label(self, tokens: pa.Table, advance: Advance) -> pa.Table:
-        """Return the preference table of the joined `tokens`.
-
-        `advance` counts branches, two per contested position.
-        """
+        """Return the preference table of the joined `tokens`. `advance` counts branches."""
         case_N = self.cases(tokens)
         contested = np.flatnonzero(case_N == "contested")
         rows = tokens.select(BRANCHING).take(contested).to_pylist()

@@ -57,10 +57,7 @@ def write(
 def _write(
     engine: Engine, trying: Trying, problems: Sequence[Problem], advance: Advance
 ) -> pa.Table:
-    """Answer each problem, and keep the answer if it can be a reference: a job.
-
-    Returns the WRITTEN table of the problems, in their order.
-    """
+    """Answer each problem, and return the WRITTEN table: a job."""
     by_id = {problem.problem_id: problem for problem in problems}
     requests = (request(each, engine.pair, trying.sampler) for each in problems)
     written: dict[str, Row] = {}

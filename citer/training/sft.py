@@ -27,7 +27,7 @@ from citer.training.job import ROW, ROWS, Job, last_checkpoint, losses, steps_do
 from citer.training.launch import launch
 
 Row = dict[str, list[int]]
-OFTEN = 75
+OFTEN = 75  # steps between checkpoints, which are three times as large as the model, at least
 
 
 def finetune(
@@ -41,11 +41,8 @@ def finetune(
     """Finetune the model `base` on the problems' references and write it to `output`.
 
     With 0 epochs, the model is copied. A killed run resumes from its last checkpoint and ends with
-    the same weights. There is a checkpoint every `OFTEN` steps, or after every twentieth of a long
-    training: it is three times as large as the model, and takes as long to write.
-    Returns the loss of every step, in nats per completion token. Raises InputError before training
-    if the number of processes, the batch size or a row does not fit. Raises InputError after
-    training if the loss diverged.
+    the same weights. Returns the loss of every step, in nats per completion token. Raises
+    InputError if a setting or a row does not fit, or if the loss diverged.
     """
     steps = params.steps(len(problems))
     if not steps:
@@ -75,8 +72,7 @@ def finetune(
 def plan(base: Path, pair: PairParams, params: FinetuneParams, seed: int, steps: int) -> Job:
     """Choose the device and the precision. Decide what "auto" stands for: "on" on a GPU.
 
-    Raises InputError if ZeRO-3 is wanted without DeepSpeed, or if the number of processes does not
-    fit DeepSpeed, the machine or the batch.
+    Raises InputError if `zero` or `processes` do not fit DeepSpeed, the machine or the batch.
     """
     on_gpu = resolve_device(pair.device).type == "cuda"
     choice = {"on": True, "off": False, "auto": on_gpu}
@@ -126,10 +122,9 @@ def _check_targets(base: Path, targets: Iterable[str]) -> None:
 
 
 def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int) -> list[Row]:
-    """Return `input_ids` and `completion_mask` of every problem.
+    """Return the ids of every problem, with mask 1 for the reference and its EOS.
 
-    The mask is 1 for the reference and its EOS. Raises InputError with the longest problem if it
-    has more than `max_length` tokens.
+    Raises InputError with the longest problem if it has more than `max_length` tokens.
     """
     examples = [base.prompts.encode(problem) for problem in problems]
     check_longest(problems, examples, max_length)
