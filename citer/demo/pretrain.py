@@ -67,9 +67,6 @@ def make_pair(
     The same torch on the same kind of CPU gives the same bytes. With another torch or CPU, only the
     losses can be compared.
     """
-    assert slm.mix.facts != TRUTH, (
-        "the SLM must learn the pipeline's facts only when it is finetuned"
-    )
     sample = islice(texts(llm.mix, seed, design), TOKENIZER_TEXTS)
     tokenizer = train_tokenizer(part for text in sample for part in text)
     with replacing(folder) as aside:

@@ -109,10 +109,6 @@ class Contest(NamedTuple):
     slm: Branch
     llm: Branch
 
-    @property
-    def problem(self) -> Problem:
-        return self.slm.problem
-
 
 class Method(Protocol):
     """Decides contested tokens: `Rollout`, `Suffix` or `ByRow`. It can be pickled.
@@ -139,8 +135,8 @@ class ByRow:
         return self.graded.pair
 
     def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
-        answered = [contest.problem.answer is not None for contest in contests]
+        answered = [contest.slm.problem.answer is not None for contest in contests]
         graded = iter(self.graded(list(compress(contests, answered)), advance))
-        left = [contest for contest in contests if contest.problem.answer is None]
+        left = [contest for contest in contests if contest.slm.problem.answer is None]
         other = iter(self.other(left, advance))
         return [next(graded if has else other) for has in answered]

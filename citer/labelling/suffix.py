@@ -108,7 +108,7 @@ def _queues(contests: Sequence[Contest]) -> list[list[Branch]]:
     """
     queues: dict[str, dict[str, Branch]] = {}
     for contest in sorted(contests, key=lambda contest: -contest.slm.position):
-        queue = queues.setdefault(contest.problem.problem_id, {})
+        queue = queues.setdefault(contest.slm.problem.problem_id, {})
         queue |= {branch.key: branch for branch in (_own(contest), contest.slm)}
     return [list(queue.values()) for queue in queues.values()]
 

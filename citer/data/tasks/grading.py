@@ -64,13 +64,9 @@ class Failures(NamedTuple):
 
 def failures(rows: Iterable[tuple[str, str, str | None]]) -> list[Failures]:
     """Count the failures of each task in rows of task, problem_id and failure, if any."""
-    return merged(Failures(task, 1, failure, key) for task, key, failure in rows if failure)
-
-
-def merged(parts: Iterable[Failures]) -> list[Failures]:
-    """Add up the failures of each task."""
     found: dict[str, Failures] = {}
-    for part in parts:
-        first = found.get(part.task, part._replace(answers=0))
-        found[part.task] = first._replace(answers=first.answers + part.answers)
+    for task, key, failure in rows:
+        if failure:
+            first = found.get(task, Failures(task, 0, failure, key))
+            found[task] = first._replace(answers=first.answers + 1)
     return list(found.values())
