@@ -96,7 +96,7 @@ def test_shipped_params_load_frozen():
         ("sft: 1500", "sft: true", "prepare.toy.sft: True: expected a valid integer"),
         ("sft: 1500", "sft: 0", "prepare.toy.sft: 0: expected greater than 0"),
         ("sft: 1500", "sft: 15.5", "prepare.toy.sft: 15.5: expected a valid integer"),
-        ("[math, mc]", "[math, chess]", f"prepare.toy.tasks.1: 'chess': expected {TASKS}"),
+        ("[math, mc]", "[math, chess]", "prepare.toy.tasks.1: 'chess': expected 'math' or 'mc'"),
         ("[math, mc]", "math", "prepare.toy.tasks: 'math': expected a list"),
         ("[math, mc]", "[]", "prepare.toy.tasks: []: expected at least 1"),
         ("train: []", "train: [a.json]", "prepare.train.0: 'a.json': expected a section of keys"),
