@@ -10,10 +10,9 @@ A token is right if it is the reference's. In a reference that the LLM wrote, it
 nothing, so that the case `llm_right` is contested, too.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,6 @@ import pyarrow.compute as pc
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Request
-from citer.models.pair import Pair
 from citer.progress import Advance
 from citer.storage.schema import PREFERENCE
 
@@ -110,33 +108,17 @@ class Contest(NamedTuple):
     llm: Branch
 
 
-class Method(Protocol):
-    """Decides contested tokens: `Rollout`, `Suffix` or `ByRow`. It can be pickled.
-
-    A decision must not depend on the other contests.
-    """
-
-    @property
-    def pair(self) -> Pair: ...
-
-    def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
-        """Return one decision per contest. `advance` counts branches, two per contest."""
+# What decides contested tokens, one by one: `Rollout`, `Suffix` or `by_row`. It can be pickled, and
+# counts branches with `advance`, two per contest.
+Method = Callable[[Sequence[Contest], Advance], list[Decision]]
 
 
-@dataclass(frozen=True)
-class ByRow:
-    """Decides by `graded` where the row has a right answer, and by `other` elsewhere."""
-
-    graded: Method
-    other: Method
-
-    @property
-    def pair(self) -> Pair:
-        return self.graded.pair
-
-    def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
-        answered = [contest.slm.problem.answer is not None for contest in contests]
-        graded = iter(self.graded(list(compress(contests, answered)), advance))
-        left = [contest for contest in contests if contest.slm.problem.answer is None]
-        other = iter(self.other(left, advance))
-        return [next(graded if has else other) for has in answered]
+def by_row(
+    graded: Method, other: Method, contests: Sequence[Contest], advance: Advance
+) -> list[Decision]:
+    """Decide by `graded` where the row has a right answer, and by `other` elsewhere."""
+    answered = [contest.slm.problem.answer is not None for contest in contests]
+    by_answer = iter(graded(list(compress(contests, answered)), advance))
+    left = [contest for contest in contests if contest.slm.problem.answer is None]
+    by_other = iter(other(left, advance))
+    return [next(by_answer if has else by_other) for has in answered]

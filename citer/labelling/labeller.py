@@ -18,13 +18,12 @@ from citer.decoding.policy import Policy
 from citer.executors.base import Executor
 from citer.executors.choose import write_tables
 from citer.labelling.contests import Branch, Contest, Decision, Method, preferences, token_cases
-from citer.models.pair import Pair
 from citer.progress import Advance, progress
 from citer.storage.schema import PREFERENCE
 from citer.storage.tables import read_table
 
 CHUNK = 64  # problems; each chunk is decoded by itself, so its labels do not depend on others
-SLOW_CHUNK = 8  # of a large pair on a CPU, which may take a minute for a problem
+SLOW_CHUNK = 8
 BRANCHING = ["problem_id", "position", "slm_token", "llm_token"]
 
 
@@ -35,24 +34,21 @@ class Rollout:
     engine: Engine
     policy: Policy
 
-    @property
-    def pair(self) -> Pair:
-        return self.engine.pair
-
     def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
         """Roll out the SLM's branch of each contest and, if it ends wrong, the LLM's branch.
 
         The first right branch decides. If both are wrong, the SLM's token is accepted.
         """
-        grades: dict[str, Grade] = {}
+        by_slm: dict[str, Grade] = {}
         for key, grade in self._grades(contest.slm for contest in contests):
-            grades[key] = grade
+            by_slm[key] = grade
             advance(2 if grade.correct else 1)
-        failed = [contest.llm for contest in contests if not grades[contest.slm.key].correct]
+        failed = [contest.llm for contest in contests if not by_slm[contest.slm.key].correct]
+        by_llm: dict[str, Grade] = {}
         for key, grade in self._grades(failed):
-            grades[key] = grade
+            by_llm[key] = grade
             advance(1)
-        return [self._decision(grades[slm.key], grades.get(llm.key)) for slm, llm in contests]
+        return [self._decision(by_slm[slm.key], by_llm.get(llm.key)) for slm, llm in contests]
 
     def _decision(self, slm: Grade, llm: Grade | None) -> Decision:
         if llm is None:
@@ -62,16 +58,16 @@ class Rollout:
 
     def _grades(self, branches: Iterable[Branch]) -> Iterator[tuple[str, Grade]]:
         """Finish the branches and yield the key and grade of each, in any order."""
-        unfinished: dict[str, Branch] = {}
+        pair, unfinished = self.engine.pair, dict[str, Branch]()
         for branch in branches:
-            if self.pair.ended(branch.prefix_ids):
-                yield branch.key, assess(branch.problem, self.pair.text(branch.prefix_ids))
+            if pair.ended(branch.prefix_ids):
+                yield branch.key, assess(branch.problem, pair.text(branch.prefix_ids))
             else:
                 unfinished[branch.key] = branch
         requests = (branch.request() for branch in unfinished.values())
         for answer in self.engine.decode(requests, self.policy):
             branch = unfinished[answer.key]
-            text = self.pair.text(branch.prefix_ids + answer.token_ids)
+            text = pair.text(branch.prefix_ids + answer.token_ids)
             yield answer.key, WRONG if answer.truncated else assess(branch.problem, text)
 
 
@@ -83,6 +79,7 @@ class Labeller:
     examples: Mapping[str, Encoded]
     method: Method
     iteration: int
+    is_slow: bool = False  # whether a problem may take a minute: a large pair on a CPU
 
     def label(self, tokens: pa.Table, advance: Advance) -> pa.Table:
         """Return the preference table of the joined `tokens`. `advance` counts branches."""
@@ -108,7 +105,7 @@ def label_in_chunks(
 
     Each chunk is written to a file in `partial`. A chunk with a file is not labelled again.
     """
-    chunks = _chunks(tokens, SLOW_CHUNK if labeller.method.pair.is_slow else CHUNK, partial)
+    chunks = _chunks(tokens, SLOW_CHUNK if labeller.is_slow else CHUNK, partial)
     missing = {path: chunk for path, chunk in chunks.items() if not path.exists()}
     contests = sum(int((labeller.cases(chunk) == "contested").sum()) for chunk in missing.values())
     with progress(f"{title} {labeller.iteration}", 2 * contests, "branches") as advance:
