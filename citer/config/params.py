@@ -80,9 +80,8 @@ class LoraParams(Section):
 class FinetuneParams(Section):
     """Finetuning of the SLM on completions only, of all weights or of an adapter (`lora`).
 
-    `gradient_checkpointing` computes activations and logits again instead of keeping them; "auto":
-    only on a GPU. `zero` names DeepSpeed's partitioning: 2 divides gradients and optimizer state
-    among the ranks, 3 also the weights, and 3-offload keeps these in the CPU's memory.
+    `zero` names DeepSpeed's partitioning: 2 divides gradients and optimizer state among the ranks,
+    3 also the weights, and 3-offload keeps these in the CPU's memory.
     """
 
     learning_rate: Rate

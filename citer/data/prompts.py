@@ -34,15 +34,12 @@ class ChatParams(Section):
 
 
 class PromptSettings(Section):
-    """Everything from which a folder's prompt format is made. A router's card stores it.
-
-    `stop` has texts that end an answer. `tasks` are those in use.
-    """
+    """Everything from which a folder's prompt format is made. A router's card stores it."""
 
     kind: PromptKind = "plain"
     chat: ChatParams = ChatParams()
-    stop: StopStrings = ()
-    tasks: Annotated[tuple[str, ...], Listed] = EMBEDDED_TASKS
+    stop: StopStrings = ()  # texts that end an answer
+    tasks: Annotated[tuple[str, ...], Listed] = EMBEDDED_TASKS  # those in use
 
 
 class Encoded(NamedTuple):

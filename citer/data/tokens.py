@@ -127,15 +127,13 @@ def reference_rows(examples: Mapping[str, Encoded]) -> pa.Table:
 
 
 def read_features(folder: Path, rows: pa.Table) -> np.ndarray:
-    """Return feature_NF (float16, see `citer.models.router`) of N `rows` (problem_id, position).
+    """Return feature_NF (float16, see `citer.models.router`) of N `rows` of a preference table.
 
-    The rows must be in the order of a preference table. Holds one shard in memory at a time. Raises
-    InputError if a row is in no shard.
+    Holds one shard in memory at a time. Raises InputError if a row is in no shard.
     """
     metadata = _half_metadata(folder)
     problem_ids = rows["problem_id"].unique()
     key_N = _keys(rows, problem_ids)
-    assert np.all(np.diff(key_N) > 0), "rows out of order"
     width = metadata["hidden_size"] + len(SCALARS) + TOP_LOGPROBS
     feature_NF = np.empty((len(key_N), width), np.float16)
     count = 0

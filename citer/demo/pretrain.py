@@ -150,10 +150,7 @@ def train(
     recipe: Training,
     title: str,
 ) -> float:
-    """Train `model` in place on completions.
-
-    Returns the mean loss of the last 100 steps, in nats per token.
-    """
+    """Train `model` in place on completions. Returns the mean loss of 100 last steps, in nats."""
     model.train()
     optimizers = _optimizers(model, recipe)
     schedules = [torch.optim.lr_scheduler.LambdaLR(o, _shape(recipe)) for o in optimizers]

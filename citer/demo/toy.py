@@ -25,8 +25,7 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield `count` raw rows of a task, with distinct questions of one part.
 
-    `facts` and `design` are as in `knowledge`. Raises ValueError if the part has too few
-    distinct questions.
+    Raises ValueError if the part has too few of them.
     """
     draw, key = FAMILIES[task], find_task(task).fields[0]
     rng, world, seen = Random(f"{task} {seed} {part}"), knowledge(facts, design), set[str]()

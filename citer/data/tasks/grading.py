@@ -15,11 +15,6 @@ class Grade(NamedTuple):
     share: float  # from 0 to 1
     failure: str | None = None
 
-    @property
-    def partial(self) -> float | None:
-        """The share, if `correct` does not say it."""
-        return None if self.share == self.correct else self.share
-
 
 WRONG = Grade(correct=False, share=0.0)  # also of a truncated answer
 WHOLE = {1.0: Grade(correct=True, share=1.0), 0.0: WRONG}  # True equals 1, False equals 0
