@@ -157,13 +157,11 @@ def test_shipped_params_load_frozen():
             "evaluate.candidates.1: 'random': expected 'citer', 'audited', 'citer_s', 'co_llm', "
             "'entropy', 'bild', 'speculative', 'lookup', 'exact' or 'any'",
         ),
-        ("[citer, audited,", "[exact,", "evaluate.candidates: 'exact' is listed twice"),
         (
             "bounds: [random,",
             "bounds: [rndom,",
             "evaluate.bounds.0: 'rndom': expected 'random', 'query' or 'oracle'",
         ),
-        ("bounds: [random,", "bounds: [oracle,", "evaluate.bounds: 'oracle' is listed twice"),
         ("gammas: [1, 2, 3, 4, 6, 8, 12, 16]", "gammas: 4", "evaluate.gammas: 4: expected a list"),
         ("epsilon: 0.05", "epsilon: .nan", "evaluate.epsilon: nan: expected a finite number"),
         ("rate: 4.0e-3", "rate: .inf", "finetune.learning_rate: inf: expected a finite number"),

@@ -18,7 +18,6 @@ from citer.sections import (
     CandidateName,
     Count,
     Listed,
-    Once,
     Questions,
     Rate,
     Section,
@@ -130,8 +129,8 @@ class EvaluateParams(Section):
     risks: Annotated[tuple[Share, ...], Listed]
     audits: Annotated[tuple[Beta, ...], Listed]
     gammas: Annotated[tuple[Tokens, ...], Listed]
-    candidates: Annotated[tuple[CandidateName, ...], SomeListed, Once] = get_args(CandidateName)
-    bounds: Annotated[tuple[BoundName, ...], Listed, Once] = get_args(BoundName)
+    candidates: Annotated[tuple[CandidateName, ...], SomeListed] = get_args(CandidateName)
+    bounds: Annotated[tuple[BoundName, ...], Listed] = get_args(BoundName)
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
