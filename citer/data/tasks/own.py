@@ -87,7 +87,7 @@ class OwnTask(Task):
     def _text(self, method: str, problem: Problem) -> str:
         text = self.source.call(method, problem)
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{self.name}: {method}() returned {shown(text)}, which is no text")
+            raise InputError(f"{self.name}: {method}() returned {shown(text)}")
         return text
 
     def grade(self, problem: Problem, completion: str) -> float:
