@@ -60,7 +60,6 @@ class ReferenceParams(Section):
     most: dict[SplitName, Questions | None] = Field(default_factory=dict)
 
     def kept(self, split: str, questions: int) -> int:
-        """Return how many of a split's questions are kept."""
         return min(questions, self.most.get(split) or questions)
 
 
@@ -99,8 +98,6 @@ class FinetuneParams(Section):
 
 
 class ScoreParams(Section):
-    """Teacher-forced scoring."""
-
     batch_tokens: Tokens
 
 
@@ -112,8 +109,6 @@ class LabelParams(Section):
 
 
 class TrainParams(Section):
-    """Training of a router's head."""
-
     learning_rate: Rate
     batch_size: Annotated[int, Field(gt=1, le=2**24)]
     epochs: Count
@@ -170,14 +165,10 @@ class RegisterParams(Section):
 
 
 class Iteration(Section):
-    """One round of labels and router. The labels are made with router `previous`."""
-
-    previous: str
+    previous: str  # the router with which the labels are made
 
 
 class Params(Section):
-    """All of `params.yaml`."""
-
     iterations: Annotated[dict[str, Iteration], Field(min_length=1)]
     seed: Seed
     pair: PairParams

@@ -102,7 +102,6 @@ class PrepareParams(Section):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks of all sources."""
         files = (*self.train, *self.validation, *self.test)
         own = {file.task for file in files}
         return tuple(sorted(own.union(self.toy.tasks if self.toy else ())))

@@ -101,7 +101,6 @@ class PromptFormat(ABC):
             raise InputError(f"problem {problem.problem_id}: {error}") from None
 
     def encode_all(self, problems: Iterable[Problem]) -> dict[str, Encoded]:
-        """Encode problems in order. Returns them by problem_id."""
         return {problem.problem_id: self.encode(problem) for problem in problems}
 
     def examples(self) -> list[Problem]:

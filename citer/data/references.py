@@ -31,7 +31,6 @@ def asked(problems: Iterable[Problem], source: Source) -> list[Problem]:
 def asked_of_llm(
     splits: Mapping[str, Sequence[Problem]], source: Source, against: Against
 ) -> dict[str, Sequence[Problem]]:
-    """Return the questions of each split that the LLM answers."""
     by_llm = against_llm(against, (p for split in JUDGED for p in splits[split]))
     training = {split: asked(splits[split], source) for split in TRAINING}
     return training | {split: splits[split] if by_llm else [] for split in JUDGED}

@@ -19,8 +19,6 @@ CHUNK = 2000
 
 
 class Text(NamedTuple):
-    """A prompt, and the completion to learn after it."""
-
     prompt: str
     completion: str
 

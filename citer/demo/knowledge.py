@@ -148,7 +148,7 @@ def _grouped(words: list[str], rng: Random) -> tuple[tuple[str, ...], ...]:
 
 
 def is_early(group: int) -> bool:
-    """Return whether a group's things, as of two `likely` ones, are early in the alphabet."""
+    """Whether a group's things are early in the alphabet: so are those of half of `likely`."""
     return group // 2 % 2 == 0
 
 

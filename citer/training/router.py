@@ -41,8 +41,6 @@ class Curve(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A trained head."""
-
     head: Head
     metrics: dict[str, float]
     curve: Curve
@@ -250,7 +248,6 @@ def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float
 def _metrics(
     score_M: np.ndarray, held_M: np.ndarray, trained_N: np.ndarray, curve: Curve
 ) -> dict[str, float]:
-    """Measure the calibrated scores on the holdout rows."""
     # The constant score is the share of ones in training.
     share = (trained_N.sum() + 1) / (len(trained_N) + 2)
     metrics = {

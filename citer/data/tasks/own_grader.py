@@ -69,8 +69,6 @@ class Grader:
 
 
 class _Child:
-    """The child process, and the pipe to it."""
-
     def __init__(self, source: Source) -> None:
         self.owner = os.getpid()
         self.patience = source.limits.time_limit + GRACE_SECONDS
