@@ -114,13 +114,12 @@ def _read_columns(folder: Path, columns: list[str], examples: Mapping[str, Encod
 def reference_rows(examples: Mapping[str, Encoded]) -> pa.Table:
     """Return problem_id, position and gt_token of every reference token, in order."""
     references = [example.reference_ids for example in examples.values()]
-    lengths = [len(reference) for reference in references]
-    problem_N = np.repeat(np.arange(len(references)), lengths)
+    lists = pa.array(references, pa.list_(pa.int32()))
     return pa.table(
         {
-            "problem_id": pa.array(list(examples)).take(pa.array(problem_N)),
-            "position": np.concatenate([np.arange(length) for length in lengths]),
-            "gt_token": np.concatenate(references),
+            "problem_id": pa.array(list(examples)).take(pc.list_parent_indices(lists)),
+            "position": np.concatenate([np.arange(len(reference)) for reference in references]),
+            "gt_token": lists.flatten(),
         },
         schema=pa.schema([LLM_TOKEN.field(name) for name in KEY]),
     )
