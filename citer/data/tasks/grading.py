@@ -17,7 +17,6 @@ class Grade(NamedTuple):
 
 
 WRONG = Grade(correct=False, share=0.0)  # also of a truncated answer
-WHOLE = {1.0: Grade(correct=True, share=1.0), 0.0: WRONG}  # True equals 1, False equals 0
 
 
 def grade(problem: Problem, completion: str) -> bool:
@@ -41,7 +40,7 @@ def assess(problem: Problem, completion: str) -> Grade:
             share = task.same(problem, written, completion)
     except GraderError as error:
         return WRONG._replace(failure=str(error))
-    return WHOLE.get(share) or Grade(share >= task.pass_share, share)
+    return Grade(share >= task.pass_share, float(share))
 
 
 class Failures(NamedTuple):
