@@ -162,11 +162,10 @@ def run_stages(clone: Path, settings: str) -> None:
 
 def rows_of(study: Pairs, subject: Subject, task: str) -> dict[str, list[Row]]:
     """Return the rows of each split, all distinct. Only test asks for all names."""
-    design = Design(**subject.design)
-    facts = knowledge(TRUTH, design)
+    facts = knowledge(TRUTH, Design(**subject.design))
     names = [*facts.towns.group, *facts.goods.group]
     unseen = Random(f"unseen {subject.seed}").sample(names, round(subject.unseen * len(names)))
-    drawn = toy.rows(task, 10**6, subject.seed, "pipeline", design=design)
+    drawn = toy.rows(task, 10**6, subject.seed, "pipeline", facts)
     known = (row for row in drawn if not any(name in str(row) for name in unseen))
     sources = {split: drawn if split == "test" else known for split in study.rows}
     return {split: [*islice(sources[split], count)] for split, count in study.rows.items()}

@@ -45,10 +45,7 @@ def _cut(text: str, longest: int) -> str:
 
 def shown(value: object, width: int = 80) -> str:
     """Return a value of a file as Python writes it, in at most `width` characters."""
-    try:
-        text = BRIEF.repr(value)
-    except ValueError:  # an integer of thousands of digits
-        text = f"{type(value).__name__} too long to print"
+    text = BRIEF.repr(value)
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 

@@ -1,17 +1,10 @@
 """Rules: when the LLM is called, and which tokens of the SLM it then rejects.
 
-A *visit* is a call of the LLM. A token is *pending* if the SLM wrote it after the last visit. One
-forward of the LLM reads the pending tokens and writes its own token. An *audit* compares each
-pending token with the LLM's choice at that position, and rejects it if the LLM finds it too
-unlikely. Known methods are special cases:
+Known methods are special cases:
 
     CITER (arXiv 2502.01976)                          visit by score, no audit
     speculative decoding (arXiv 2211.17192), greedy   visit every γ tokens, audit 1
     BiLD (arXiv 2302.07863)                           visit by the SLM's own confidence, audit < 1
-
-A *scorer* scores the SLM's tokens. A rule may name it; see `citer.decoding.policy`. Instead of the
-SLM, a *lookup* may draft (`citer.decoding.lookup`). Under a *cap* the LLM reads every token before
-the answer is final, as in an inference server (vLLM).
 """
 
 import re
@@ -35,7 +28,8 @@ TEXT = re.compile(
 class Rule:
     """A rule, as text `score 0.9`, `risk 0.8 audit 0.1 by logistic` or `every 8 audit 1`.
 
-    `visit` says when the LLM is called:
+    A *visit* is a call of the LLM. A token is *pending* if the SLM wrote it after the last visit.
+    One forward of the LLM reads the pending tokens and writes its own token. `visit` says when:
 
     - `score`: when the score of the SLM's token is below `at` (τ). The LLM then writes this token
       instead. At 0 the LLM never runs, at 1 the SLM never runs.
@@ -43,18 +37,15 @@ class Rule:
     - `every`: when `at` (γ) tokens are pending.
 
     An audit rejects a pending token that is not the LLM's choice if the LLM gives it less than
-    `audit` (β) times the probability of its own choice.
-
-    The first rejected token and all later ones are removed, and the LLM writes its choice there. If
-    no token is rejected, the LLM writes the next one. Without an audit, `audit` is 0. If `exact`,
+    `audit` (β) times the probability of its own choice. The first rejected token and all later ones
+    are removed, and the LLM writes its choice there. Without an audit, `audit` is 0. If `exact`,
     each answer ends with a visit, and equals the LLM's own answer token for token.
 
-    `by` names the scorer. If it is empty, a router's head is the scorer (`head_name`).
+    `by` names the scorer (`citer.decoding.policy`). If it is empty, a router's head is the scorer.
 
-    `draft` names the drafter. A `lookup` copies the next token from an earlier place of the text;
-    where it finds none, the LLM writes the token. Under `both` the SLM drafts it there. The score
-    of a copied token is n / (n + 1), for n equal tokens before both places. If the drafter is not
-    the SLM, each answer ends with a visit.
+    `draft` names the drafter. A `lookup` copies the next token from an earlier place of the text
+    (`citer.decoding.lookup`); where it finds none, the LLM writes the token. Under `both` the SLM
+    drafts it there. If the drafter is not the SLM, each answer ends with a visit.
 
     With a `cap` (K, 0: none), the LLM reads the prompt and writes the first token. A visit is due
     also when K tokens are pending, and each answer ends with a visit. Without an audit, the visits

@@ -41,16 +41,6 @@ CandidateName = Literal[
 BoundName = Literal["random", "query", "oracle"]
 
 
-def _listed_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{name!r} is listed twice")
-    return names
-
-
-Once = AfterValidator(_listed_once)
-
-
 def _can_be_a_path(text: str) -> str:
     if not text.isprintable() or len(text) > 2000 or max(map(len, text.split("/"))) > 200:
         raise ValueError(f"{shown(text)}: expected a path with names of at most 200 letters")

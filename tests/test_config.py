@@ -67,12 +67,6 @@ def test_shipped_params_load_frozen():
     ("old", "new", "expected"),
     [
         (
-            "llm: data/pair/llm",
-            "llm: http://127.0.0.1:8000",
-            "pair.llm: 'http://127.0.0.1:8000': expected the model's folder; the address of the "
-            "LLM's server is pair.llm_url",
-        ),
-        (
             "llm_url: null",
             "llm_url: 127.0.0.1:8000",
             "pair.llm_url: '127.0.0.1:8000': expected http://HOST:PORT",
@@ -102,7 +96,7 @@ def test_shipped_params_load_frozen():
         ("sft: 1500", "sft: true", "prepare.toy.sft: True: expected a valid integer"),
         ("sft: 1500", "sft: 0", "prepare.toy.sft: 0: expected greater than 0"),
         ("sft: 1500", "sft: 15.5", "prepare.toy.sft: 15.5: expected a valid integer"),
-        ("[math, mc]", "[math, chess]", f"prepare.toy.tasks.1: 'chess': expected {TASKS}"),
+        ("[math, mc]", "[math, chess]", "prepare.toy.tasks.1: 'chess': expected 'math' or 'mc'"),
         ("[math, mc]", "math", "prepare.toy.tasks: 'math': expected a list"),
         ("[math, mc]", "[]", "prepare.toy.tasks: []: expected at least 1"),
         ("train: []", "train: [a.json]", "prepare.train.0: 'a.json': expected a section of keys"),
@@ -163,13 +157,11 @@ def test_shipped_params_load_frozen():
             "evaluate.candidates.1: 'random': expected 'citer', 'audited', 'citer_s', 'co_llm', "
             "'entropy', 'bild', 'speculative', 'lookup', 'exact' or 'any'",
         ),
-        ("[citer, audited,", "[exact,", "evaluate.candidates: 'exact' is listed twice"),
         (
             "bounds: [random,",
             "bounds: [rndom,",
             "evaluate.bounds.0: 'rndom': expected 'random', 'query' or 'oracle'",
         ),
-        ("bounds: [random,", "bounds: [oracle,", "evaluate.bounds: 'oracle' is listed twice"),
         ("gammas: [1, 2, 3, 4, 6, 8, 12, 16]", "gammas: 4", "evaluate.gammas: 4: expected a list"),
         ("epsilon: 0.05", "epsilon: .nan", "evaluate.epsilon: nan: expected a finite number"),
         ("rate: 4.0e-3", "rate: .inf", "finetune.learning_rate: inf: expected a finite number"),
@@ -184,11 +176,6 @@ def test_shipped_params_load_frozen():
         ("sft: 1500", f"sft: {10**30}", f"prepare.toy.sft: {10**30}: expected less than or equal"),
         ("slots: 128", f"slots: {10**30}", f"decode.slots: {10**30}: expected less than"),
         ("batch_size: 32", f"batch_size: {10**30}", f"finetune.batch_size: {10**30}: expected le"),
-        (
-            "_length: 512",
-            "_length: 0x" + "f" * 5000,
-            "finetune.max_length: int too long to print: ",
-        ),
         (
             "slm: data/pair/slm",
             f"slm: {'x' * 5000}",

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, field_validator, model_validator
+from pydantic import AfterValidator, model_validator
 
 from citer.data.prompts import ChatParams, PromptKind, StopStrings
 from citer.sections import LocalPath, Section
@@ -46,21 +46,10 @@ class PairParams(Section):
     chat: ChatParams = ChatParams()
     stop: StopStrings = ()
 
-    @field_validator("slm", "llm")
-    @classmethod
-    def is_a_folder(cls, path: str) -> str:
-        if path.startswith(("http:", "https:")):
-            expected = (
-                "expected the model's folder; the address of the LLM's server is pair.llm_url"
-            )
-            raise ValueError(f"{path!r}: {expected}")
-        return path
-
     @model_validator(mode="after")
     def fits_together(self) -> Self:
         if self.llm_url and self.llm_device_map:
             raise ValueError("llm_device_map: the LLM runs at llm_url; expected only one of them")
-
         if self.prompt == "plain" and self.chat != ChatParams():
             raise ValueError("chat: not read by plain prompts; expected prompt: chat")
         return self

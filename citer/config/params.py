@@ -18,7 +18,6 @@ from citer.sections import (
     CandidateName,
     Count,
     Listed,
-    Once,
     Questions,
     Rate,
     Section,
@@ -33,6 +32,7 @@ from citer.storage.yaml_file import read_yaml
 
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 Beta = Annotated[float, Field(gt=0, le=1)]
+SplitName = Annotated[str, Field(pattern=r"^(sft|preference|validation|test)$")]
 
 
 class SamplingParams(Section):
@@ -50,25 +50,17 @@ class DecodeParams(Section):
     max_new_tokens: Tokens
 
 
-class MostParams(Section):
-    """The most questions of each split; None for all."""
-
-    sft: Questions | None = None
-    preference: Questions | None = None
-    validation: Questions | None = None
-    test: Questions | None = None
-
-
 class ReferenceParams(Section):
-    """The references from which SLM and router learn: `both` gives a question two rows."""
+    """The references from which SLM and router learn: `both` gives a question two rows.
+
+    `most` has the most questions of a split.
+    """
 
     source: Source = "auto"
-    most: MostParams = MostParams()
+    most: dict[SplitName, Questions | None] = Field(default_factory=dict)
 
     def kept(self, split: str, questions: int) -> int:
-        """Return how many of a split's questions are kept."""
-        most = getattr(self.most, split)
-        return questions if most is None else min(questions, most)
+        return min(questions, self.most.get(split) or questions)
 
 
 class LoraParams(Section):
@@ -86,9 +78,8 @@ class LoraParams(Section):
 class FinetuneParams(Section):
     """Finetuning of the SLM on completions only, of all weights or of an adapter (`lora`).
 
-    `gradient_checkpointing` computes activations and logits again instead of keeping them; "auto":
-    only on a GPU. `zero` names DeepSpeed's partitioning: 2 divides gradients and optimizer state
-    among the ranks, 3 also the weights, and 3-offload keeps these in the CPU's memory.
+    `zero` names DeepSpeed's partitioning: 2 divides gradients and optimizer state among the ranks,
+    3 also the weights, and 3-offload keeps these in the CPU's memory.
     """
 
     learning_rate: Rate
@@ -107,8 +98,6 @@ class FinetuneParams(Section):
 
 
 class ScoreParams(Section):
-    """Teacher-forced scoring."""
-
     batch_tokens: Tokens
 
 
@@ -120,8 +109,6 @@ class LabelParams(Section):
 
 
 class TrainParams(Section):
-    """Training of a router's head."""
-
     learning_rate: Rate
     batch_size: Annotated[int, Field(gt=1, le=2**24)]
     epochs: Count
@@ -137,8 +124,8 @@ class EvaluateParams(Section):
     risks: Annotated[tuple[Share, ...], Listed]
     audits: Annotated[tuple[Beta, ...], Listed]
     gammas: Annotated[tuple[Tokens, ...], Listed]
-    candidates: Annotated[tuple[CandidateName, ...], SomeListed, Once] = get_args(CandidateName)
-    bounds: Annotated[tuple[BoundName, ...], Listed, Once] = get_args(BoundName)
+    candidates: Annotated[tuple[CandidateName, ...], SomeListed] = get_args(CandidateName)
+    bounds: Annotated[tuple[BoundName, ...], Listed] = get_args(BoundName)
     epsilon: Annotated[float, Field(gt=0, lt=1)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     llm_floor: Share
@@ -178,14 +165,10 @@ class RegisterParams(Section):
 
 
 class Iteration(Section):
-    """One round of labels and router. The labels are made with router `previous`."""
-
-    previous: str
+    previous: str  # the router with which the labels are made
 
 
 class Params(Section):
-    """All of `params.yaml`."""
-
     iterations: Annotated[dict[str, Iteration], Field(min_length=1)]
     seed: Seed
     pair: PairParams

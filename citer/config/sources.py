@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from citer.data.tasks import TASKS, known_task
+from citer.data.tasks import TASKS, EmbeddedTask, known_task
 from citer.data.tasks.own import OWN
 from citer.sections import Listed, LocalPath, Questions, Section, Share, SomeListed
 
@@ -29,7 +29,7 @@ class ToyParams(Section):
     `preference` may be 0 if other sources have questions for it, such as `traffic`.
     """
 
-    tasks: Annotated[tuple[TaskName, ...], SomeListed]
+    tasks: Annotated[tuple[EmbeddedTask, ...], SomeListed]
     sft: Questions
     preference: Annotated[int, Field(ge=0, le=10**6)]
     validation: Questions
@@ -102,7 +102,6 @@ class PrepareParams(Section):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks of all sources."""
         files = (*self.train, *self.validation, *self.test)
         own = {file.task for file in files}
         return tuple(sorted(own.union(self.toy.tasks if self.toy else ())))

@@ -2,9 +2,9 @@
 
 import csv
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from citer.data.tasks.rows import RowError
 from citer.errors import InputError, read_text, reading
 
-LINE = re.compile(r"[^\n]*\n|[^\n]+")
 BATCH = 4096  # rows of a Parquet file that are Python objects at the same time
 
 OnBadRow = Callable[[RowError], object]
@@ -64,7 +63,7 @@ def _array_rows(path: Path, text: str) -> Rows:
 
 
 def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Rows:
-    for number, line in enumerate(map(re.Match.group, LINE.finditer(text)), start=1):
+    for number, line in enumerate(StringIO(text), start=1):
         if not line.strip():
             continue
         try:
@@ -78,7 +77,7 @@ def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Rows:
 
 def _csv_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Rows:
     """Yield rows of texts, by column. A row's line is that of its first cell."""
-    reader = csv.reader(map(re.Match.group, LINE.finditer(text)), strict=True)
+    reader = csv.reader(StringIO(text), strict=True)
     line = 1
     try:
         header = next(reader, [])

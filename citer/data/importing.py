@@ -26,10 +26,10 @@ class RowKind(NamedTuple):
 
 
 def recognised(row: Any, tasks: Sequence[str], format: str | None = None) -> RowKind:
-    """Return the first kind of row that fits, of the task that the row names in `task` if it does.
+    """Return the first kind of row that fits. Raises RowError.
 
-    A named `format` belongs to the only task. If there is one task only, `task` is a field like any
-    other, and a task without formats takes any row. Raises RowError.
+    A named `format` belongs to the only task. Of several tasks, a row may name its own in `task`.
+    If there is one task only, a task without formats takes any row.
     """
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
@@ -67,10 +67,9 @@ def load_problems(
     Without a `format`, that of each row is recognised, and printed in a line. `on_bad_row` gets the
     error of each bad row. Raises InputError if the file cannot be read or has no rows.
     """
-    problems, kinds, empty = list[tuple[int, Problem]](), Counter[tuple[str, str]](), True
+    problems, kinds, line = list[tuple[int, Problem]](), Counter[tuple[str, str]](), 0
     with progress(f"reading {path.name}", None, "rows") as advance:
         for line, row in read_rows(path, on_bad_row):
-            empty = False
             try:
                 kind = recognised(row, tasks, format)
                 problems.append((line, read_row(row, kind, requires, path.name)))
@@ -78,7 +77,7 @@ def load_problems(
             except RowError as error:
                 on_bad_row(error.at(f"{path}:{line}"))
             advance(1)
-    if empty:
+    if not line:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
     if not format and (len(tasks) > 1 or find_task(tasks[0]).formats):
         for (name, signs), count in kinds.items():

@@ -85,7 +85,6 @@ def problem_key(
 
 
 def write_problems(path: Path, problems: Iterable[Problem], metadata: dict) -> None:
-    """Write a problem table."""
     import pyarrow as pa  # it is slow to import, and every command imports the tasks
 
     from citer.storage.schema import PROBLEM
@@ -104,7 +103,6 @@ def read_problems(path: Path) -> list[Problem]:
 
 
 def as_problem(row: dict[str, Any]) -> Problem:
-    """Return the problem of a row of a problem table."""
     known = {field.name: row[field.name] for field in fields(Problem)}
     choices, messages = row["choices"], row["messages"]
     parts = {

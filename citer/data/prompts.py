@@ -34,15 +34,12 @@ class ChatParams(Section):
 
 
 class PromptSettings(Section):
-    """Everything from which a folder's prompt format is made. A router's card stores it.
-
-    `stop` has texts that end an answer. `tasks` are those in use.
-    """
+    """Everything from which a folder's prompt format is made. A router's card stores it."""
 
     kind: PromptKind = "plain"
     chat: ChatParams = ChatParams()
-    stop: StopStrings = ()
-    tasks: Annotated[tuple[str, ...], Listed] = EMBEDDED_TASKS
+    stop: StopStrings = ()  # texts that end an answer
+    tasks: Annotated[tuple[str, ...], Listed] = EMBEDDED_TASKS  # those in use
 
 
 class Encoded(NamedTuple):
@@ -104,7 +101,6 @@ class PromptFormat(ABC):
             raise InputError(f"problem {problem.problem_id}: {error}") from None
 
     def encode_all(self, problems: Iterable[Problem]) -> dict[str, Encoded]:
-        """Encode problems in order. Returns them by problem_id."""
         return {problem.problem_id: self.encode(problem) for problem in problems}
 
     def examples(self) -> list[Problem]:
@@ -117,12 +113,6 @@ class PromptFormat(ABC):
         """The digests of the user's tasks in use, whose prompts are code."""
         return [task.digest for task in map(find_task, self.tasks) if task.digest]
 
-    def check_task(self, problem: Problem) -> None:
-        """Raise InputError if the problem's task is not in use."""
-        if problem.task not in self.tasks:
-            known = " or ".join(self.tasks)
-            raise InputError(f"task {problem.task!r}: expected {known}, the router's tasks")
-
 
 class PlainPrompts(PromptFormat):
     """The plain template of each task, without chat roles."""
@@ -134,7 +124,7 @@ class PlainPrompts(PromptFormat):
         return _digest("\0".join([*texts, *self.task_digests, *stops]))
 
     def prompt_ids(self, problem: Problem) -> list[int]:
-        self.check_task(problem)
+        assert problem.task in self.tasks
         if problem.messages:
             raise InputError("messages: turns before the question; expected pair.prompt: chat")
         text = find_task(problem.task).prompt_text(problem)
@@ -176,7 +166,7 @@ class ChatPrompts(PromptFormat):
 
     def text(self, problem: Problem) -> str:
         """Return the rendered prompt. Raises InputError if a turn contains a control token."""
-        self.check_task(problem)
+        assert problem.task in self.tasks
         question = find_task(problem.task).message_text(problem)
         turns = self._turns(problem.messages or (), question)
         for turn in turns:

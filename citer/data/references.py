@@ -31,7 +31,6 @@ def asked(problems: Iterable[Problem], source: Source) -> list[Problem]:
 def asked_of_llm(
     splits: Mapping[str, Sequence[Problem]], source: Source, against: Against
 ) -> dict[str, Sequence[Problem]]:
-    """Return the questions of each split that the LLM answers."""
     by_llm = against_llm(against, (p for split in JUDGED for p in splits[split]))
     training = {split: asked(splits[split], source) for split in TRAINING}
     return training | {split: splits[split] if by_llm else [] for split in JUDGED}
@@ -54,16 +53,12 @@ def judged(problem: Problem, text: str | None) -> Sequence[Problem]:
     return [replace(problem, answer=None, reference=text, written_by="llm")]
 
 
-def unanswered(problems: Iterable[Problem]) -> list[Problem]:
-    """Return the rows whose contested tokens no rollout can decide."""
-    return [each for each in problems if each.answer is None]
-
-
 def check_answers(method: str, problems: Iterable[Problem], path: Path) -> None:
     """Raise InputError for the first row without an answer, if `label.method` needs one."""
-    if method == "rollout" and (bad := unanswered(problems)):
+    bare = (problem for problem in problems if problem.answer is None)
+    if method == "rollout" and (first := next(bare, None)):
         raise InputError(
-            f"{path}: problem {bad[0].problem_id}: no right answer to grade rollouts by; expected "
+            f"{path}: problem {first.problem_id}: no right answer to grade rollouts by; expected "
             "one, or label.method: suffix or auto in params.yaml"
         )
 

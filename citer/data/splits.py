@@ -49,10 +49,7 @@ def separate(assigned: Iterable[tuple[str, Problem]]) -> Separated:
 
 
 def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
-    """Return a mask of the held-out rows, N booleans: of the first `share` by a seeded hash.
-
-    Two rows of a question are on the same side.
-    """
+    """Return whether each row is held out: those of the first `share` of questions by a hash."""
     question_N = [first_id(key) for key in problem_N]
     problems = sorted(set(question_N), key=lambda question: seeded(question, seed))
     if len(problems) < 2:

@@ -80,13 +80,8 @@ def read_identity(slm: Path, llm: Path) -> dict[str, Any]:
 
 
 def _half_metadata(folder: Path) -> dict[str, Any]:
-    """Return the metadata that all shards of a folder share. Raises InputError if they differ."""
-    shards = _shards(folder)
-    first = table_metadata(shards[0])
-    for path in shards[1:]:
-        if table_metadata(path) != first:
-            raise InputError(f"{path}: other metadata than {shards[0].name}: score {folder} again")
-    return first
+    """Return the metadata of the shards of a folder, which `keep_fitting` keeps equal."""
+    return table_metadata(_shards(folder)[0])
 
 
 def _shards(folder: Path) -> list[Path]:
@@ -98,8 +93,7 @@ def _shards(folder: Path) -> list[Path]:
 def read_tokens(slm: Path, llm: Path, examples: Mapping[str, Encoded]) -> pa.Table:
     """Join both halves without the hidden states, in the order of `examples` and position.
 
-    Columns: problem_id, position, gt_token, and of each model token, logprob_gt and margin. Raises
-    InputError if the references in a half are not exactly those of `examples`.
+    Raises InputError if the references in a half are not exactly those of `examples`.
     """
     slm_half = _read_columns(slm, ["slm_token", "slm_logprob_gt", "slm_margin"], examples)
     llm_half = _read_columns(llm, ["llm_token", "llm_logprob_gt", "llm_margin"], examples)
@@ -120,28 +114,25 @@ def _read_columns(folder: Path, columns: list[str], examples: Mapping[str, Encod
 def reference_rows(examples: Mapping[str, Encoded]) -> pa.Table:
     """Return problem_id, position and gt_token of every reference token, in order."""
     references = [example.reference_ids for example in examples.values()]
-    lengths = [len(reference) for reference in references]
-    problem_N = np.repeat(np.arange(len(references)), lengths)
+    lists = pa.array(references, pa.list_(pa.int32()))
     return pa.table(
         {
-            "problem_id": pa.array(list(examples)).take(pa.array(problem_N)),
-            "position": np.concatenate([np.arange(length) for length in lengths]),
-            "gt_token": np.concatenate(references),
+            "problem_id": pa.array(list(examples)).take(pc.list_parent_indices(lists)),
+            "position": np.concatenate([np.arange(len(reference)) for reference in references]),
+            "gt_token": lists.flatten(),
         },
         schema=pa.schema([LLM_TOKEN.field(name) for name in KEY]),
     )
 
 
 def read_features(folder: Path, rows: pa.Table) -> np.ndarray:
-    """Return feature_NF (float16, see `citer.models.router`) of N `rows` (problem_id, position).
+    """Return feature_NF (float16, see `citer.models.router`) of N `rows` of a preference table.
 
-    The rows must be in the order of a preference table. Holds one shard in memory at a time. Raises
-    InputError if a row is in no shard.
+    Holds one shard in memory at a time. Raises InputError if a row is in no shard.
     """
     metadata = _half_metadata(folder)
     problem_ids = rows["problem_id"].unique()
     key_N = _keys(rows, problem_ids)
-    assert np.all(np.diff(key_N) > 0), "rows out of order"
     width = metadata["hidden_size"] + len(SCALARS) + TOP_LOGPROBS
     feature_NF = np.empty((len(key_N), width), np.float16)
     count = 0

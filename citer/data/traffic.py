@@ -1,6 +1,6 @@
 """Turn traffic into problems: the questions of answers that a server logged into a folder."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,12 @@ def _read(path: Path, tasks: Collection[str]) -> pa.Table:
     return table
 
 
-def load_traffic(folder: Path, tasks: Collection[str]) -> list[Problem]:
-    """Return a problem for each question of the tables in a folder, and print how many there are.
+def load_traffic(folder: Path, tasks: Collection[str], most: int, seed: int) -> list[Problem]:
+    """Return problems of at most `most` questions of the tables in a folder; print how many it has.
 
-    Of those with one `question_key`, one is taken that came with a right answer, else one that the
-    LLM itself has answered. Raises InputError if there is no folder, and like `read_served`.
+    They are chosen by a hash of the question and the seed. Of those with one `question_key`, one is
+    taken that came with a right answer, else one that the LLM itself has answered. Raises
+    InputError if there is no folder, and like `read_served`.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: expected a folder of `citer serve --log`")
@@ -56,12 +57,8 @@ def load_traffic(folder: Path, tasks: Collection[str]) -> list[Problem]:
         if number := sum(getattr(problem, known) is not None for problem in asked.values()):
             said += f", {number:,} with {what}"
     say(said)
-    return [*asked.values()]
-
-
-def sampled(problems: Sequence[Problem], most: int, seed: int) -> list[Problem]:
-    """Return at most `most` of the problems, chosen by a hash of the question and the seed."""
-    return sorted(problems, key=lambda problem: seeded(_key(problem), seed))[:most]
+    chosen = sorted(asked, key=lambda key: seeded(key, seed))[:most]
+    return [asked[key] for key in chosen]
 
 
 def _key(problem: Problem) -> str:

@@ -12,15 +12,13 @@ from citer.data.importing import parse_row
 from citer.data.problems import question_key
 from citer.data.prompts import token_ids
 from citer.data.tasks import find_task
-from citer.demo.knowledge import KINDS, PRICES, Design, knowledge
+from citer.demo.knowledge import KINDS, PRICES, Design, Knowledge, knowledge
 from citer.demo.toy import part_of, rows
 
 CHUNK = 2000
 
 
 class Text(NamedTuple):
-    """A prompt, and the completion to learn after it."""
-
     prompt: str
     completion: str
 
@@ -38,10 +36,11 @@ class Mix:
 
 def texts(mix: Mix, seed: int, design: Design | None = None) -> Iterator[Text]:
     """Yield texts without end, drawn by the shares of `mix`."""
-    rng, recall = Random(f"corpus {seed}"), _recall_of(mix.facts, design)
+    rng, world = Random(f"corpus {seed}"), knowledge(mix.facts, design)
+    recall = _recall_of(world)
     sources = {
-        _family("math", seed, mix.facts, design): mix.math,
-        _family("mc", seed, mix.facts, design): mix.mc,
+        _family("math", seed, world): mix.math,
+        _family("mc", seed, world): mix.mc,
         iter(lambda: _sums(rng), None): mix.sums,
         iter(lambda: recall(rng), None): mix.recall,
     }
@@ -56,9 +55,9 @@ def encode_text(text: Text, tokenizer: PreTrainedTokenizerFast) -> tuple[list[in
     return [*prompt_ids, *completion_ids, tokenizer.eos_token_id], len(prompt_ids)
 
 
-def _family(task: str, seed: int, facts: int, design: Design | None) -> Iterator[Text]:
+def _family(task: str, seed: int, world: Knowledge) -> Iterator[Text]:
     for chunk in count(seed * 10_000):
-        for row in rows(task, CHUNK, chunk, "pretraining", facts, design):
+        for row in rows(task, CHUNK, chunk, "pretraining", world):
             problem = parse_row(row, task, "reference")
             assert part_of(question_key(problem.question)) == "pretraining", "a question leaked"
             yield Text(find_task(task).prompt_text(problem), problem.reference or "")
@@ -76,8 +75,7 @@ def _equation(rng: Random) -> str:
     return f"{a}+{b}={a + b}"
 
 
-def _recall_of(facts: int, design: Design | None) -> Callable[[Random], Text]:
-    world = knowledge(facts, design)
+def _recall_of(world: Knowledge) -> Callable[[Random], Text]:
     towns, goods = list(world.towns.group.items()), list(world.goods.group.items())
 
     def town(rng: Random) -> str:

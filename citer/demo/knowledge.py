@@ -148,10 +148,7 @@ def _grouped(words: list[str], rng: Random) -> tuple[tuple[str, ...], ...]:
 
 
 def is_early(group: int) -> bool:
-    """Return whether a group's things are in the first half of the alphabet.
-
-    This is so for two of the four `likely` groups.
-    """
+    """Whether a group's things are early in the alphabet: so are those of half of `likely`."""
     return group // 2 % 2 == 0
 
 

@@ -67,9 +67,6 @@ def make_pair(
     The same torch on the same kind of CPU gives the same bytes. With another torch or CPU, only the
     losses can be compared.
     """
-    assert slm.mix.facts != TRUTH, (
-        "the SLM must learn the pipeline's facts only when it is finetuned"
-    )
     sample = islice(texts(llm.mix, seed, design), TOKENIZER_TEXTS)
     tokenizer = train_tokenizer(part for text in sample for part in text)
     with replacing(folder) as aside:
@@ -153,10 +150,7 @@ def train(
     recipe: Training,
     title: str,
 ) -> float:
-    """Train `model` in place on completions.
-
-    Returns the mean loss of the last 100 steps, in nats per token.
-    """
+    """Train `model` in place on completions. Returns the mean loss of 100 last steps, in nats."""
     model.train()
     optimizers = _optimizers(model, recipe)
     schedules = [torch.optim.lr_scheduler.LambdaLR(o, _shape(recipe)) for o in optimizers]

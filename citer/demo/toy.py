@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from citer.data.problems import question_key
 from citer.data.tasks import find_task
-from citer.demo.knowledge import KINDS, NAMES, PRICES, TRUTH, Design, Knowledge, knowledge, rival
+from citer.demo.knowledge import KINDS, NAMES, PRICES, TRUTH, Knowledge, knowledge, rival
 
 Part = Literal["pipeline", "pretraining"]
 
@@ -21,15 +21,14 @@ PATIENCE = 2_000  # consecutive draws without a new question
 
 
 def rows(
-    task: str, count: int, seed: int, part: Part, facts: int = TRUTH, design: Design | None = None
+    task: str, count: int, seed: int, part: Part, facts: Knowledge | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield `count` raw rows of a task, with distinct questions of one part.
+    """Yield `count` raw rows of a task, with distinct questions of one part. By default, of TRUTH.
 
-    `facts` and `design` are as in `knowledge`. Raises ValueError if the part has too few
-    distinct questions.
+    Raises ValueError if the part has too few of them.
     """
     draw, key = FAMILIES[task], find_task(task).fields[0]
-    rng, world, seen = Random(f"{task} {seed} {part}"), knowledge(facts, design), set[str]()
+    rng, world, seen = Random(f"{task} {seed} {part}"), facts or knowledge(TRUTH), set[str]()
     misses = 0
     while len(seen) < count:
         row = draw(rng, world)

@@ -224,7 +224,7 @@ BOUNDS: Mapping[BoundName, Callable[["Study"], Bound]] = {
 
 def enlist(study: "Study", lessons: Callable[[], Lessons] | None) -> Iterator[Bound]:
     """Make the bounds that the parameters list. The one that learns needs `lessons`."""
-    for name in study.params.bounds:
+    for name in dict.fromkeys(study.params.bounds):
         if name in BOUNDS:
             yield BOUNDS[name](study)
         elif lessons:

@@ -62,7 +62,7 @@ class Result(NamedTuple):
             correct=grade.correct,
             truncated=answer.truncated,
             counts=answer.counts,
-            share=grade.partial,
+            share=None if grade.share == grade.correct else grade.share,
             failure=grade.failure,
             token_ids=answer.token_ids if answer.policy.rule == LLM else (),
         )

@@ -10,10 +10,9 @@ A token is right if it is the reference's. In a reference that the LLM wrote, it
 nothing, so that the case `llm_right` is contested, too.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,25 +21,19 @@ import pyarrow.compute as pc
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.decoding.answer import Request
-from citer.models.pair import Pair
 from citer.progress import Advance
 from citer.storage.schema import PREFERENCE
 
 
 class Decision(NamedTuple):
-    """A label, and where it is from.
-
-    `slm_correct`, `llm_correct`: whether each branch ends in a right answer; None: it was not
-    rolled out and graded. `failure` says why the grader failed on one of them, if so. `fall` is
-    that of the method `suffix`, in nats.
-    """
+    """A label, and where it is from."""
 
     label: int
     origin: str
-    slm_correct: bool | None = None
+    slm_correct: bool | None = None  # whether this branch ends right; None: it was not rolled out
     llm_correct: bool | None = None
-    failure: str | None = None
-    fall: float | None = None
+    failure: str | None = None  # why the grader failed on one of them
+    fall: float | None = None  # of the method `suffix`, in nats
 
 
 UNCONTESTED = {
@@ -50,14 +43,12 @@ UNCONTESTED = {
 }
 
 
-def cases(
-    gt_N: np.ndarray, slm_N: np.ndarray, llm_N: np.ndarray, by_llm_N: np.ndarray
-) -> np.ndarray:
-    """Return the case of each of N positions.
-
-    `gt_N`, `slm_N` and `llm_N` are the token ids of the reference, the SLM and the LLM. `by_llm_N`:
-    whether the LLM wrote the reference.
-    """
+def token_cases(problems: Mapping[str, Problem], tokens: pa.Table) -> np.ndarray:
+    """Return the case of each row of the joined token table."""
+    columns = ("gt_token", "slm_token", "llm_token")
+    gt_N, slm_N, llm_N = (tokens[name].to_numpy() for name in columns)
+    by_llm = [key for key, problem in problems.items() if problem.written_by == "llm"]
+    by_llm_N = pc.is_in(tokens["problem_id"], pa.array(by_llm, pa.string())).to_numpy()
     return np.select(
         [slm_N == gt_N, (llm_N == gt_N) & ~by_llm_N, slm_N == llm_N],
         ["slm_right", "llm_right", "same_wrong"],
@@ -65,22 +56,10 @@ def cases(
     )
 
 
-def token_cases(problems: Mapping[str, Problem], tokens: pa.Table) -> np.ndarray:
-    """Return the case of each row of the joined token table."""
-    columns = ("gt_token", "slm_token", "llm_token")
-    gt_N, slm_N, llm_N = (tokens[name].to_numpy() for name in columns)
-    by_llm = [key for key, problem in problems.items() if problem.written_by == "llm"]
-    by_llm_N = pc.is_in(tokens["problem_id"], pa.array(by_llm, pa.string())).to_numpy()
-    return cases(gt_N, slm_N, llm_N, by_llm_N)
-
-
 def preferences(
     tokens: pa.Table, case_N: np.ndarray, decisions: Mapping[int, Decision], iteration: int
 ) -> pa.Table:
-    """Return the preference table of `tokens`, given the decisions by row.
-
-    Contested rows must have one.
-    """
+    """Return the preference table of `tokens`, given the decisions on contested rows."""
     rows = range(len(tokens))
     decided = [decisions.get(row) or UNCONTESTED[case_N[row]] for row in rows]
     return pa.table(
@@ -128,38 +107,18 @@ class Contest(NamedTuple):
     slm: Branch
     llm: Branch
 
-    @property
-    def problem(self) -> Problem:
-        return self.slm.problem
+
+# What decides contested tokens, one by one: `Rollout`, `Suffix` or `by_row`. It can be pickled, and
+# counts branches with `advance`, two per contest.
+Method = Callable[[Sequence[Contest], Advance], list[Decision]]
 
 
-class Method(Protocol):
-    """Decides contested tokens: `Rollout`, `Suffix` or `ByRow`. It can be pickled.
-
-    A decision must not depend on the other contests.
-    """
-
-    @property
-    def pair(self) -> Pair: ...
-
-    def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
-        """Return one decision per contest. `advance` counts branches, two per contest."""
-
-
-@dataclass(frozen=True)
-class ByRow:
-    """Decides by `graded` where the row has a right answer, and by `other` elsewhere."""
-
-    graded: Method
-    other: Method
-
-    @property
-    def pair(self) -> Pair:
-        return self.graded.pair
-
-    def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
-        answered = [contest.problem.answer is not None for contest in contests]
-        graded = iter(self.graded(list(compress(contests, answered)), advance))
-        left = [contest for contest in contests if contest.problem.answer is None]
-        other = iter(self.other(left, advance))
-        return [next(graded if has else other) for has in answered]
+def by_row(
+    graded: Method, other: Method, contests: Sequence[Contest], advance: Advance
+) -> list[Decision]:
+    """Decide by `graded` where the row has a right answer, and by `other` elsewhere."""
+    answered = [contest.slm.problem.answer is not None for contest in contests]
+    by_answer = iter(graded(list(compress(contests, answered)), advance))
+    left = [contest for contest in contests if contest.slm.problem.answer is None]
+    by_other = iter(other(left, advance))
+    return [next(by_answer if has else by_other) for has in answered]

@@ -3,7 +3,7 @@
 Each chunk is a unit with its own file; a killed run keeps finished ones.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +18,12 @@ from citer.decoding.policy import Policy
 from citer.executors.base import Executor
 from citer.executors.choose import write_tables
 from citer.labelling.contests import Branch, Contest, Decision, Method, preferences, token_cases
-from citer.models.pair import Pair
 from citer.progress import Advance, progress
 from citer.storage.schema import PREFERENCE
 from citer.storage.tables import read_table
 
 CHUNK = 64  # problems; each chunk is decoded by itself, so its labels do not depend on others
-SLOW_CHUNK = 8  # of a large pair on a CPU, which may take a minute for a problem
+SLOW_CHUNK = 8
 BRANCHING = ["problem_id", "position", "slm_token", "llm_token"]
 
 
@@ -35,25 +34,21 @@ class Rollout:
     engine: Engine
     policy: Policy
 
-    @property
-    def pair(self) -> Pair:
-        return self.engine.pair
-
     def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
         """Roll out the SLM's branch of each contest and, if it ends wrong, the LLM's branch.
 
         The first right branch decides. If both are wrong, the SLM's token is accepted.
         """
-        slm: dict[int, Grade] = {}
-        for index, grade in self._grades([contest.slm for contest in contests]):
-            slm[index] = grade
+        by_slm: dict[str, Grade] = {}
+        for key, grade in self._grades(contest.slm for contest in contests):
+            by_slm[key] = grade
             advance(2 if grade.correct else 1)
-        failed = [index for index in range(len(contests)) if not slm[index].correct]
-        llm: dict[int, Grade] = {}
-        for index, grade in self._grades([contests[index].llm for index in failed]):
-            llm[failed[index]] = grade
+        failed = [contest.llm for contest in contests if not by_slm[contest.slm.key].correct]
+        by_llm: dict[str, Grade] = {}
+        for key, grade in self._grades(failed):
+            by_llm[key] = grade
             advance(1)
-        return [self._decision(slm[index], llm.get(index)) for index in range(len(contests))]
+        return [self._decision(by_slm[slm.key], by_llm.get(llm.key)) for slm, llm in contests]
 
     def _decision(self, slm: Grade, llm: Grade | None) -> Decision:
         if llm is None:
@@ -61,22 +56,19 @@ class Rollout:
         label = int(not llm.correct)
         return Decision(label, "rollout", slm.correct, llm.correct, slm.failure or llm.failure)
 
-    def _grades(self, branches: Sequence[Branch]) -> Iterator[tuple[int, Grade]]:
-        """Finish the branches and yield the index and grade of each, in any order.
-
-        A truncated answer is wrong.
-        """
-        unfinished = {}
-        for index, branch in enumerate(branches):
-            if self.pair.ended(branch.prefix_ids):
-                yield index, assess(branch.problem, self.pair.text(branch.prefix_ids))
+    def _grades(self, branches: Iterable[Branch]) -> Iterator[tuple[str, Grade]]:
+        """Finish the branches and yield the key and grade of each, in any order."""
+        pair, unfinished = self.engine.pair, dict[str, Branch]()
+        for branch in branches:
+            if pair.ended(branch.prefix_ids):
+                yield branch.key, assess(branch.problem, pair.text(branch.prefix_ids))
             else:
-                unfinished[branch.key] = index, branch
-        requests = (branch.request() for _, branch in unfinished.values())
+                unfinished[branch.key] = branch
+        requests = (branch.request() for branch in unfinished.values())
         for answer in self.engine.decode(requests, self.policy):
-            index, branch = unfinished[answer.key]
-            text = self.pair.text(branch.prefix_ids + answer.token_ids)
-            yield index, WRONG if answer.truncated else assess(branch.problem, text)
+            branch = unfinished[answer.key]
+            text = pair.text(branch.prefix_ids + answer.token_ids)
+            yield answer.key, WRONG if answer.truncated else assess(branch.problem, text)
 
 
 @dataclass(frozen=True)
@@ -87,12 +79,10 @@ class Labeller:
     examples: Mapping[str, Encoded]
     method: Method
     iteration: int
+    is_slow: bool = False  # whether a problem may take a minute: a large pair on a CPU
 
     def label(self, tokens: pa.Table, advance: Advance) -> pa.Table:
-        """Return the preference table of the joined `tokens`.
-
-        `advance` counts branches, two per contested position.
-        """
+        """Return the preference table of the joined `tokens`. `advance` counts branches."""
         case_N = self.cases(tokens)
         contested = np.flatnonzero(case_N == "contested")
         rows = tokens.select(BRANCHING).take(contested).to_pylist()
@@ -115,7 +105,7 @@ def label_in_chunks(
 
     Each chunk is written to a file in `partial`. A chunk with a file is not labelled again.
     """
-    chunks = _chunks(tokens, SLOW_CHUNK if labeller.method.pair.is_slow else CHUNK, partial)
+    chunks = _chunks(tokens, SLOW_CHUNK if labeller.is_slow else CHUNK, partial)
     missing = {path: chunk for path, chunk in chunks.items() if not path.exists()}
     contests = sum(int((labeller.cases(chunk) == "contested").sum()) for chunk in missing.values())
     with progress(f"{title} {labeller.iteration}", 2 * contests, "branches") as advance:

@@ -43,9 +43,9 @@ def score_half(
     placement: PairParams,
     workers: WorkerParams,
 ) -> None:
-    """Bring the shards of model `name` in `output` up to date. Print how many problems were not.
+    """Bring the shards of model `name` in `output` up to date. Loads the model only if some miss.
 
-    Loads the model only if rows are missing. Raises InputError if a problem exceeds its context.
+    Raises InputError if a problem exceeds its context.
     """
     model = getattr(folders, name)
     examples = folders.prompts.encode_all(problems)

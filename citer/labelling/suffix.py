@@ -108,7 +108,7 @@ def _queues(contests: Sequence[Contest]) -> list[list[Branch]]:
     """
     queues: dict[str, dict[str, Branch]] = {}
     for contest in sorted(contests, key=lambda contest: -contest.slm.position):
-        queue = queues.setdefault(contest.problem.problem_id, {})
+        queue = queues.setdefault(contest.slm.problem.problem_id, {})
         queue |= {branch.key: branch for branch in (_own(contest), contest.slm)}
     return [list(queue.values()) for queue in queues.values()]
 
@@ -170,9 +170,9 @@ class Calibration(NamedTuple):
 def calibrate(
     executor: Executor, labeller: Labeller, rollout: Rollout, tokens: pa.Table, partial: Path
 ) -> Calibration:
-    """Choose the margin for a `labeller` by `suffix`.
+    """Choose the margin for a `labeller` by `suffix`, by rollouts of contested tokens.
 
-    Rolls out contested tokens of problems with answers, and keeps finished chunks in `partial`.
+    Finished chunks are kept in `partial`.
     """
     rows = sample(labeller, tokens, SAMPLE)
     if not len(rows):
@@ -187,8 +187,7 @@ def calibrate(
 def sample(labeller: Labeller, tokens: pa.Table, count: int) -> pa.Table:
     """Return `count` contested rows of problems with answers, or all if there are fewer.
 
-    A row's rank depends on its problem and position only, so that the sample is the same in every
-    run and hardly changes with the problems.
+    A row's rank depends on its problem and position only: the sample hardly changes with problems.
     """
     answered = [p.problem_id for p in labeller.problems.values() if p.answer is not None]
     graded = pc.is_in(tokens["problem_id"], pa.array(answered, pa.string())).to_numpy()
@@ -199,8 +198,6 @@ def sample(labeller: Labeller, tokens: pa.Table, count: int) -> pa.Table:
 
 def choose(falls: Sequence[float], labels: Sequence[int]) -> Calibration:
     """Return the margin with the most equal labels, and of several the one nearest to MARGIN."""
-    if not falls:
-        return Calibration()
     fall_N, label_N = np.array(falls), np.array(labels)
     edges = np.unique(fall_N)
     edges = np.array([edges[0] - 1, *edges, edges[-1] + 1])

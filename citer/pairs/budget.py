@@ -220,6 +220,6 @@ def _changes(work: Workload, params: Params) -> Iterator[Changes]:
 
 def _most(work: Workload, params: Params, **most: int) -> dict[str, int]:
     """Return limits of questions where there are more, and those that params.yaml has."""
-    own = params.references.most.model_dump(exclude_none=True)
+    own = {name: n for name, n in params.references.most.items() if n}
     lower = {name: min(n, own.get(name, n)) for name, n in most.items()}
     return own | {name: n for name, n in lower.items() if n < work.questions[name]}

@@ -1,5 +1,6 @@
 """Make the preference labels of iteration k. Rollouts run under router k - 1."""
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,7 +21,7 @@ from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
 from citer.executors.base import Executor
-from citer.labelling.contests import ByRow
+from citer.labelling.contests import by_row
 from citer.labelling.labeller import Labeller, Rollout, label_in_chunks
 from citer.labelling.suffix import Calibration, Suffix, calibrate
 from citer.models.bundle import check_identity, read_bundle
@@ -121,14 +122,16 @@ def _labeller(
     engine = Engine(pair, limits.slots, limits.max_new_tokens, delayed=True)
     policy = routed(inputs.router.to(pair.slm.device), params.label.rule)
     rollout = Rollout(engine, policy)
-    labeller = Labeller(inputs.problems, inputs.examples, rollout, iteration)
+    labeller = Labeller(inputs.problems, inputs.examples, rollout, iteration, pair.is_slow)
     if inputs.methods == "rollout":
         return labeller, None
     suffix = Suffix(pair, limits.slots, margin=inf)  # reads all endings that may count
     by_suffix = replace(labeller, method=suffix)
     calibration = calibrate(executor, by_suffix, rollout, inputs.tokens, partial)
     suffix = replace(suffix, margin=calibration.margin)
-    method = suffix if params.label.method == "suffix" else ByRow(rollout, suffix)
+    method = (
+        suffix if params.label.method == "suffix" else functools.partial(by_row, rollout, suffix)
+    )
     return replace(labeller, method=method), calibration
 
 

@@ -17,7 +17,7 @@ from citer.data.references import against_llm
 from citer.data.splits import Separated, separate, split_by_share
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.rows import Requires, RowError
-from citer.data.traffic import load_traffic, sampled
+from citer.data.traffic import load_traffic
 from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.choice import too_few
@@ -50,14 +50,8 @@ def run(params: Params) -> None:
 
 def _check_tasks(prepare: PrepareParams) -> None:
     """Import the users' tasks. Raises InputError, also if reports would show two alike."""
-    embedded = prepare.toy.tasks if prepare.toy else ()
-    if unknown := [task for task in embedded if task not in toy.FAMILIES]:
-        expected = f"expected embedded tasks: {', '.join(toy.FAMILIES)}"
-        raise InputError(f"prepare.toy.tasks: {unknown[0]!r}: {expected}")
-    files = (*prepare.train, *prepare.validation, *prepare.test)
-    names = dict.fromkeys([*embedded, *(file.task for file in files)])
     by_label: dict[str, str] = {}
-    for name in names:
+    for name in prepare.tasks:
         find_task(name)
         if (other := by_label.setdefault(task_label(name), name)) != name:
             raise InputError(f"prepare: tasks {other} and {name}: expected two different names")
@@ -115,8 +109,7 @@ def _assigned(params: Params, on_bad_row: OnBadRow) -> Assigned:
 def _traffic(params: Params) -> Assigned:
     seed = params.seed
     for folder in params.prepare.traffic:
-        asked = load_traffic(Path(folder.path), params.prepare.tasks)
-        for problem in sampled(asked, folder.most, seed):
+        for problem in load_traffic(Path(folder.path), params.prepare.tasks, folder.most, seed):
             shares = _traffic_shares(params, problem.answer)
             yield split_by_share(problem.conversation, seed, shares), problem
 

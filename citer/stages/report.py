@@ -9,7 +9,7 @@ from pyarrow import csv
 
 from citer.config.params import Params
 from citer.data.tasks import task_label
-from citer.data.tasks.grading import Failures, merged
+from citer.data.tasks.grading import Failures
 from citer.errors import InputError
 from citer.evaluation.choice import Chosen, ChosenRule, deployed
 from citer.evaluation.cost import counted
@@ -146,8 +146,10 @@ class _Found(NamedTuple):
 
     @property
     def failures(self) -> list[Failures]:
-        own = (failed for each in self.reports for failed in each.findings.failures)
-        return merged([*self.rivals.failures, *own])
+        found = self.rivals
+        for each in self.reports:
+            found = found.joined(each.findings)
+        return found.failures
 
     @property
     def last(self) -> Chosen:

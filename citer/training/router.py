@@ -41,16 +41,11 @@ class Curve(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A trained head.
-
-    `holdout_M` are the indices of the held-out rows, and `score_M` their calibrated scores.
-    """
-
     head: Head
     metrics: dict[str, float]
     curve: Curve
-    holdout_M: np.ndarray
-    score_M: np.ndarray
+    holdout_M: np.ndarray  # indices of the held-out rows
+    score_M: np.ndarray  # their calibrated scores
 
 
 @dataclass(frozen=True)
@@ -83,29 +78,25 @@ def train_head(
     hidden_size: int | None = None,
     loss: Loss | None = None,
 ) -> Trained:
-    """Train a head on a part of the problems.
+    """Train a head. Held-out problems decide when training stops, and calibrate the scores.
 
-    The other problems are held out. They decide when training stops, and calibrate the scores.
     `feature_NF`, `target_N` and `problem_N` (problem ids) have one row per labelled token. The MLP
     is as wide as the SLM's state, or as `hidden_size`.
 
-    Without a `loss`, the targets are labels. A head by another loss is not calibrated: its score is
-    the sigmoid of the logit, and the only metric is the least loss. Raises InputError if there are
-    too few problems, or if training diverges.
+    Without a `loss`, the targets are labels. A head by another loss is not calibrated, and has no
+    metrics: its score is the sigmoid of the logit. Raises InputError if there are too few problems,
+    or if training diverges.
     """
     held_N = holdout_rows(problem_N, seed, params.holdout)
     targets = torch.from_numpy(feature_NF), torch.tensor(target_N).float()
     examples = Examples(*targets, device, loss or binary_cross_entropy_with_logits)
     mlp, curve = _fitted(examples, held_N, params, seed, hidden_size)
-    head, holdout_M, losses = Head(mlp), _rows(held_N), curve.holdout_loss
+    head, holdout_M = Head(mlp), _rows(held_N)
     if not loss:
         logit_M = examples.apply(mlp, holdout_M).double().numpy()
         head = Head(mlp, *platt(logit_M, target_N[held_N]))
     score_M = examples.apply(head.score, holdout_M).double().numpy()
-    metrics: dict[str, float] = {"holdout_loss": min(losses)}
-    if not loss:
-        best = {"epochs": len(losses), "best_epoch": 1 + losses.index(min(losses))}
-        metrics = _metrics(score_M, target_N[held_N], target_N[~held_N]) | metrics | best
+    metrics = {} if loss else _metrics(score_M, target_N[held_N], target_N[~held_N], curve)
     return Trained(head, metrics, curve, holdout_M.numpy(), score_M)
 
 
@@ -136,10 +127,9 @@ def train_logistic(
 def logistic(
     feature_NF: np.ndarray, target_N: np.ndarray, loss: Loss = binary_cross_entropy_with_logits
 ) -> RouterMLP:
-    """Fit a linear logit, and return it as an MLP without hidden layers.
+    """Fit a linear logit on standardised features, and return it as an MLP without hidden layers.
 
-    The features are standardised. Half of the squared weights is added to the sum of the losses, as
-    in scikit-learn.
+    Half of the squared weights is added to the sum of the losses, as in scikit-learn.
     """
     raw_NF, wanted_N = torch.from_numpy(feature_NF).double(), torch.tensor(target_N).double()
     mean_F, scale_F = raw_NF.mean(0), raw_NF.std(0, correction=0)
@@ -202,10 +192,7 @@ def fit(
     params: TrainParams,
     seed: int,
 ) -> Curve:
-    """Train with early stopping, and leave `mlp` in its best state and in evaluation mode.
-
-    Returns the losses of every epoch.
-    """
+    """Train with early stopping, and leave `mlp` in its best state and in evaluation mode."""
     optimizer = torch.optim.AdamW(mlp.parameters(), lr=params.learning_rate)
     shuffling = torch.Generator().manual_seed(seed)
     curve, best = Curve([], []), dict[str, Tensor]()
@@ -249,10 +236,7 @@ def _train_epoch(
 
 
 def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float:
-    """Return the mean loss in nats, before calibration.
-
-    Raises InputError if it is not finite.
-    """
+    """Return the mean loss in nats, before calibration. Raises InputError if it is not finite."""
     mlp.eval()
     logit_M = examples.apply(mlp, holdout_M)
     loss = examples.loss(logit_M, examples.target_N[holdout_M]).item()
@@ -261,11 +245,10 @@ def holdout_loss(mlp: RouterMLP, examples: Examples, holdout_M: Tensor) -> float
     return loss
 
 
-def _metrics(score_M: np.ndarray, held_M: np.ndarray, trained_N: np.ndarray) -> dict[str, float]:
-    """Measure the calibrated scores on the holdout rows.
-
-    `constant` is the loss of a score that always equals the share of ones in training.
-    """
+def _metrics(
+    score_M: np.ndarray, held_M: np.ndarray, trained_N: np.ndarray, curve: Curve
+) -> dict[str, float]:
+    # The constant score is the share of ones in training.
     share = (trained_N.sum() + 1) / (len(trained_N) + 2)
     metrics = {
         "rows": len(trained_N),
@@ -279,7 +262,9 @@ def _metrics(score_M: np.ndarray, held_M: np.ndarray, trained_N: np.ndarray) -> 
     }
     if 0 < held_M.mean() < 1:
         metrics["holdout_auc"] = float(roc_auc_score(held_M, score_M))
-    return metrics
+    least, losses = min(curve.holdout_loss), curve.holdout_loss
+    best = {"epochs": len(losses), "best_epoch": 1 + losses.index(least)}
+    return metrics | {"holdout_loss": least} | best
 
 
 def platt(logit_N: np.ndarray, label_N: np.ndarray) -> tuple[float, float]:

@@ -5,7 +5,7 @@ The loss is computed on the references, not the prompts.
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from citer.config.params import FinetuneParams, LoraParams, PairParams
+from citer.config.params import FinetuneParams, PairParams
 from citer.data.problems import Problem
 from citer.errors import InputError
 from citer.models.device import resolve_device
@@ -27,7 +27,7 @@ from citer.training.job import ROW, ROWS, Job, last_checkpoint, losses, steps_do
 from citer.training.launch import launch
 
 Row = dict[str, list[int]]
-OFTEN = 75
+OFTEN = 75  # steps between checkpoints, which are three times as large as the model, at least
 
 
 def finetune(
@@ -41,19 +41,16 @@ def finetune(
     """Finetune the model `base` on the problems' references and write it to `output`.
 
     With 0 epochs, the model is copied. A killed run resumes from its last checkpoint and ends with
-    the same weights. There is a checkpoint every `OFTEN` steps, or after every twentieth of a long
-    training: it is three times as large as the model, and takes as long to write.
-    Returns the loss of every step, in nats per completion token. Raises InputError before training
-    if the number of processes, the batch size or a row does not fit. Raises InputError after
-    training if the loss diverged.
+    the same weights. Returns the loss of every step, in nats per completion token. Raises
+    InputError if a setting or a row does not fit, or if the loss diverged.
     """
     steps = params.steps(len(problems))
     if not steps:
         _publish(base.path, base, output)
         return []
     job = plan(base.path, pair, params, seed, steps)
-    if params.lora:
-        check_adapter(base.path, params.lora)
+    if params.lora and params.lora.targets:
+        _check_targets(base.path, params.lora.targets)
     rows = encode_rows(base, problems, params.max_length)
     settings = job.model_dump_json(), code_digest("finetune")
     folder = partial_dir("finetune", digest(base.path, *settings, *map(str, rows)))
@@ -75,8 +72,7 @@ def finetune(
 def plan(base: Path, pair: PairParams, params: FinetuneParams, seed: int, steps: int) -> Job:
     """Choose the device and the precision. Decide what "auto" stands for: "on" on a GPU.
 
-    Raises InputError if ZeRO-3 is wanted without DeepSpeed, or if the number of processes does not
-    fit DeepSpeed, the machine or the batch.
+    Raises InputError if `zero` or `processes` do not fit DeepSpeed, the machine or the batch.
     """
     on_gpu = resolve_device(pair.device).type == "cuda"
     choice = {"on": True, "off": False, "auto": on_gpu}
@@ -111,31 +107,24 @@ def _bf16(dtype: str, on_gpu: bool) -> bool:
     return dtype == "bfloat16"
 
 
-def check_adapter(base: Path, lora: LoraParams) -> None:
-    """Raise InputError if the model lacks a target layer or has one that is smaller than the rank.
-
-    Reads no weights.
-    """
+def _check_targets(base: Path, targets: Iterable[str]) -> None:
+    """Raise InputError if the model lacks a target layer. Reads no weights."""
     network = outline(base)
-    layers = {
-        path.rpartition(".")[2]: layer
+    names = {
+        path.rpartition(".")[2]: None
         for path, layer in network.named_modules()
         if isinstance(layer, nn.Linear) and layer is not network.get_output_embeddings()
     }
-    for name in lora.targets or layers:
-        if name not in layers:
-            expected = f"expected some of {', '.join(layers)}"
+    for name in targets:
+        if name not in names:
+            expected = f"expected some of {', '.join(names)}"
             raise InputError(f"finetune.lora.targets: {name!r}: not in {base}, {expected}")
-        if lora.rank > (size := min(layers[name].weight.shape)):
-            expected = f"expected at most {size}, the smaller dimension of {name}"
-            raise InputError(f"finetune.lora.rank: {lora.rank}: {expected}")
 
 
 def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int) -> list[Row]:
-    """Return `input_ids` and `completion_mask` of every problem.
+    """Return the ids of every problem, with mask 1 for the reference and its EOS.
 
-    The mask is 1 for the reference and its EOS. Raises InputError with the longest problem if it
-    has more than `max_length` tokens.
+    Raises InputError with the longest problem if it has more than `max_length` tokens.
     """
     examples = [base.prompts.encode(problem) for problem in problems]
     check_longest(problems, examples, max_length)

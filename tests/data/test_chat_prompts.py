@@ -182,13 +182,6 @@ def test_turns_that_do_not_alternate_are_refused_naming_the_problem(make: Make) 
         prompts.encode_all([MC, asked("2?", EARLIER[0])])
 
 
-def test_a_task_that_is_not_in_use_is_refused(make: Make) -> None:
-    prompts = make(CHATML, tasks=["math"])
-    assert prompts.prompt_ids(MATH)
-    with pytest.raises(InputError, match=r"^task 'mc': expected math, the router's tasks$"):
-        prompts.prompt_ids(MC)
-
-
 def test_the_digest_covers_all_that_decides_a_prompt(make: Make) -> None:
     made = [
         make(CHATML),

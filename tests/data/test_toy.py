@@ -190,7 +190,7 @@ def test_a_design_changes_one_thing():
 @pytest.mark.parametrize("share", [0.2, 0.9])
 def test_the_share_of_questions_about_irregular_names_is_the_designs(share):
     design = Design(hard_mc=share)
-    drawn = rows("mc", 1000, 8, "pipeline", design=design)
+    drawn = rows("mc", 1000, 8, "pipeline", knowledge(TRUTH, design))
     hard = [any(town in row["question"] for town in WORLD.towns.irregular) for row in drawn]
     assert abs(sum(hard) / len(hard) - share) < 0.05
 

@@ -24,7 +24,6 @@ from tests.labelling.conftest import Taught
         ([5.0, 6.0], [1, 1], 6.5, 2),
         ([5.0, 6.0], [0, 0], MARGIN, 2),
         ([1.0, 2.0], [0, 0], 0.5, 2),
-        ([], [], MARGIN, 0),
     ],
 )
 def test_the_margin_with_the_most_equal_labels(

@@ -1,5 +1,6 @@
 """Labels in chunks equal labels in one piece, and no finished chunk is labelled again."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,8 +35,8 @@ def test_a_large_pair_on_a_cpu_has_small_chunks(
     """Chunks that another device left are not taken for these."""
     whole = label_in_chunks(InLine(), labeller, taught.tokens, tmp_path)
     monkeypatch.setattr("citer.labelling.labeller.SLOW_CHUNK", 3)
-    monkeypatch.setattr("citer.models.pair.SMALL", 0)
-    assert label_in_chunks(InLine(), labeller, taught.tokens, tmp_path).equals(whole)
+    slow = replace(labeller, is_slow=True)
+    assert label_in_chunks(InLine(), slow, taught.tokens, tmp_path).equals(whole)
     assert len(list(tmp_path.glob("*-of-3.parquet"))) == 3
     assert len(list(tmp_path.glob("*-of-4.parquet"))) == 4
 

@@ -1,10 +1,13 @@
 """The truth table, row by row."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from citer.labelling.contests import Decision, cases, preferences
+from citer.data.importing import parse_question
+from citer.labelling.contests import Decision, preferences, token_cases
 
 BOTH_WRONG = Decision(1, "rollout", False, False)
 LLM_RIGHT = Decision(0, "rollout", False, True)
@@ -24,8 +27,12 @@ def test_the_case_of_a_position_whose_reference_is_7(
     slm: int, llm: int, case: str, by_llm: str
 ) -> None:
     """The LLM's token proves nothing in a reference that the LLM wrote."""
-    ids = [np.array([token, token]) for token in (7, slm, llm)]
-    assert cases(*ids, np.array([False, True])).tolist() == [case, by_llm]
+    names = ("gt_token", "slm_token", "llm_token")
+    tokens = {name: [token, token] for name, token in zip(names, (7, slm, llm), strict=True)}
+    given = parse_question({"problem": "2?"}, ["math"])
+    problems = {"a": given, "b": replace(given, written_by="llm")}
+    found = token_cases(problems, pa.table({"problem_id": ["a", "b"], **tokens}))
+    assert found.tolist() == [case, by_llm]
 
 
 def test_the_table_keeps_the_order() -> None:

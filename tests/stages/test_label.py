@@ -104,14 +104,6 @@ def test_halves_scored_in_different_ways_are_refused(scored: Params, field: str)
         label.run(scored, 1)
 
 
-def test_shards_of_one_half_must_agree(scored: Params) -> None:
-    path = sorted(paths.LLM_TOKENS.iterdir())[1]
-    metadata = table_metadata(path) | {"dtype": "float64"}
-    write_table(path, read_table(path, LLM_TOKEN), LLM_TOKEN, metadata)
-    with pytest.raises(InputError, match=f"{path}: other metadata than"):
-        label.run(scored, 1)
-
-
 def test_a_missing_half_is_named(scored: Params) -> None:
     shutil.rmtree(paths.LLM_TOKENS)
     with pytest.raises(InputError, match=r"data/tokens/llm: no shards"):

@@ -3,7 +3,7 @@
 import pytest
 
 from citer.config.params import SHIPPED, load_params
-from citer.data.tasks.grading import WHOLE, WRONG
+from citer.data.tasks.grading import WRONG, Grade
 from citer.evaluation.choice import upper_bound
 from citer.evaluation.measure import ACCURACY, FIDELITY, Measure
 from citer.stages.certify import Answer, Drafts, _told
@@ -13,7 +13,7 @@ PARAMS = load_params(SHIPPED)
 
 def answers(*right: int) -> list[Answer]:
     drafts = Drafts(num_spec_steps=4, num_accepted_draft_tokens=10)
-    return [Answer(WHOLE[1.0] if each else WRONG, drafts) for each in right]
+    return [Answer(Grade(True, 1.0) if each else WRONG, drafts) for each in right]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 `TASKS` are the built-in ones. `find_task` also knows tasks of the user, `python:FILE:CLASS`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 from citer.data.tasks.math import Math, Number
 from citer.data.tasks.multiple_choice import MultipleChoice
@@ -16,7 +17,8 @@ TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (Math(), MultipleChoice(), Number(), Exact(), Contains(), Json(), Open())
 }
-EMBEDDED_TASKS = (Math.name, MultipleChoice.name)
+EmbeddedTask = Literal["math", "mc"]
+EMBEDDED_TASKS: tuple[str, ...] = get_args(EmbeddedTask)
 
 
 def find_task(name: str) -> Task:
@@ -36,10 +38,9 @@ def known_task(name: str) -> str:
     return name
 
 
-def in_order(tasks: Iterable[str]) -> list[str]:
+def in_order(tasks: Sequence[str]) -> list[str]:
     """Return the tasks in the order in which rows are recognised: a user's tasks come last."""
-    places = [*TASKS]
-    return sorted(tasks, key=lambda name: places.index(name) if name in TASKS else len(places))
+    return sorted(tasks, key=[*TASKS, *tasks].index)
 
 
 def task_label(name: str) -> str:

@@ -15,14 +15,8 @@ class Grade(NamedTuple):
     share: float  # from 0 to 1
     failure: str | None = None
 
-    @property
-    def partial(self) -> float | None:
-        """The share, if `correct` does not say it."""
-        return None if self.share == self.correct else self.share
-
 
 WRONG = Grade(correct=False, share=0.0)  # also of a truncated answer
-WHOLE = {1.0: Grade(correct=True, share=1.0), 0.0: WRONG}  # True equals 1, False equals 0
 
 
 def grade(problem: Problem, completion: str) -> bool:
@@ -46,7 +40,7 @@ def assess(problem: Problem, completion: str) -> Grade:
             share = task.same(problem, written, completion)
     except GraderError as error:
         return WRONG._replace(failure=str(error))
-    return WHOLE.get(share) or Grade(share >= task.pass_share, share)
+    return Grade(share >= task.pass_share, float(share))
 
 
 class Failures(NamedTuple):
@@ -64,13 +58,9 @@ class Failures(NamedTuple):
 
 def failures(rows: Iterable[tuple[str, str, str | None]]) -> list[Failures]:
     """Count the failures of each task in rows of task, problem_id and failure, if any."""
-    return merged(Failures(task, 1, failure, key) for task, key, failure in rows if failure)
-
-
-def merged(parts: Iterable[Failures]) -> list[Failures]:
-    """Add up the failures of each task."""
     found: dict[str, Failures] = {}
-    for part in parts:
-        first = found.get(part.task, part._replace(answers=0))
-        found[part.task] = first._replace(answers=first.answers + part.answers)
+    for task, key, failure in rows:
+        if failure:
+            first = found.get(task, Failures(task, 0, failure, key))
+            found[task] = first._replace(answers=first.answers + 1)
     return list(found.values())

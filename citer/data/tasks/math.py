@@ -34,20 +34,17 @@ def boxed(text: str) -> str | None:
 
 def _is_gsm8k(row: Row) -> bool:
     answer = row.get("answer")
-    asks = given(row, _question_field(row)) and not given(row, "solution")
-    return asks and isinstance(answer, str) and "####" in answer
-
-
-def _question_field(row: Row) -> str:
-    """Return where a row of GSM8K has its question: `messages` are read into the task's field."""
-    return "problem" if given(row, "messages") else "question"
+    asks = given(row, "question") or given(row, "messages")
+    solved = isinstance(answer, str) and "####" in answer
+    return asks and solved and not given(row, "solution")
 
 
 def _gsm8k(row: Row, requires: Requires) -> Row:
     """Box the final answer, which follows `####`, and remove the calculator's marks."""
     expected = "a solution with a last line `#### n`"
     answer = text_if(row, "answer", expected, required=requires != "question")
-    question = row.get(_question_field(row))
+    # `messages` are read into the field of the task.
+    question = row.get("problem" if given(row, "messages") else "question")
     if answer is None:
         return {"problem": question, "solution": None}
     steps, mark, final = answer.rpartition("####")

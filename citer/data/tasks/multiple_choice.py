@@ -145,7 +145,6 @@ class MultipleChoice(Task):
         return named_labels(problem.choices or (), completion) == {problem.answer}
 
     def same(self, problem: Problem, one: str, other: str) -> bool:
-        """Return whether both name the same single option."""
         if super().same(problem, one, other):
             return True
         first, second = (named_labels(problem.choices or (), text) for text in (one, other))

@@ -73,12 +73,10 @@ class OwnTask(Task):
     def _check_prompts(self, problem: Problem) -> None:
         for method, write in (("prompt()", self.prompt_text), ("message()", self.message_text)):
             try:
-                clean(method, write(problem))
-            except RowError:
-                raise
+                written = write(problem)
             except InputError as error:
-                found = str(error).removesuffix("; expected a text")
-                raise RowError(method, found, "a text") from None
+                raise RowError(method, str(error), "a text") from None
+            clean(method, written)
 
     def prompt_text(self, problem: Problem) -> str:
         return self._text("prompt", problem)
@@ -89,8 +87,7 @@ class OwnTask(Task):
     def _text(self, method: str, problem: Problem) -> str:
         text = self.source.call(method, problem)
         if not isinstance(text, str) or not text.strip():
-            found = f"{method}() returned {shown(text)}"
-            raise InputError(f"{self.name}: {found}; expected a text")
+            raise InputError(f"{self.name}: {method}() returned {shown(text)}")
         return text
 
     def grade(self, problem: Problem, completion: str) -> float:

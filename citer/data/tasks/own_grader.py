@@ -10,6 +10,7 @@ import os
 import site
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -68,8 +69,6 @@ class Grader:
 
 
 class _Child:
-    """The child process, and the pipe to it."""
-
     def __init__(self, source: Source) -> None:
         self.owner = os.getpid()
         self.patience = source.limits.time_limit + GRACE_SECONDS
@@ -87,22 +86,15 @@ class _Child:
         return self.owner == os.getpid() and self.process.poll() is None
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
+        with suppress(OSError):  # the child has ended, so that there is no reply
             self.pipe.send_bytes(json.dumps(request).encode())
-        except OSError:
-            return self._died()
         return self._reply(self.patience)
 
     def _reply(self, seconds: float) -> dict[str, Any]:
-        try:
+        with suppress(OSError, EOFError):
             if self.pipe.poll(seconds):
                 reply: dict[str, Any] = json.loads(self.pipe.recv_bytes())
                 return reply
-        except (OSError, EOFError):
-            pass
-        return self._died()
-
-    def _died(self) -> dict[str, Any]:
         self.end()
         return {"failure": f"its process ended with exit status {self.process.returncode}"}
 

@@ -72,8 +72,8 @@ def _refused(file: Path, place: str = "") -> Iterator[None]:
 def _class(module: ModuleType, file: Path, name: str) -> type:
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
-        classes = {key: value for key, value in vars(module).items() if isinstance(value, type)}
-        own = [key for key, value in classes.items() if value.__module__ == module.__name__]
+        classes = (each for each in vars(module).values() if isinstance(each, type))
+        own = [each.__name__ for each in classes if each.__module__ == module.__name__]
         raise InputError(f"{file}: no class {name}; it has {', '.join(own) or 'none'}")
     if missing := [method for method in METHODS if not callable(getattr(kind, method, None))]:
         expected = ", ".join(METHODS.values())

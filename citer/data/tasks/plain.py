@@ -57,7 +57,6 @@ class Plain(Task):
         return problem.question
 
     def same(self, problem: Problem, one: str, other: str) -> bool:
-        """Return whether the texts are equal, ignoring case, white space and a final full stop."""
         return is_same(one, other)
 
 

@@ -59,7 +59,6 @@ def json_share(answer: str, completion: str) -> float:
 
 
 def same_json(one: str, other: str) -> bool:
-    """Return whether the last JSON values of two completions are equal."""
     first, second = last_value(one), last_value(other)
     return bool(first and second) and same(first[0], second[0])
 
