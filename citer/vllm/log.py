@@ -18,25 +18,33 @@ from citer.models.folder import ModelFolder
 from citer.rule import Rule
 from citer.serving.deployment import Observer, Reply
 from citer.serving.log import Traffic, load_hook
+from citer.vllm.counts import Audited
 from citer.vllm.loading import Settings
 from citer.vllm.shadow import COMPLETE, Again, Shadows, open_shadows
 
-Take = Callable[[], Awaitable[Any]]  # asks every rank for a request's visits, as lists
+Take = Callable[[], Awaitable[list[Audited]]]  # asks every rank for what audits found
 LOG = logging.getLogger(__name__)
 
 
-def within(visits: Sequence[Sequence[Any]], tokens: int) -> Iterator[Visit]:
-    """Yield the visits of an answer of this many tokens, made of lists (see `plain`).
+def visits(steps: Audited, tokens: int) -> Iterator[Visit]:
+    """Yield the visits of an answer of this many tokens, whose audits the worker has counted.
 
-    The LLM may have read drafts beyond the answer's end.
+    Steps in a row without audits make one visit. The LLM may have read drafts beyond the end.
     """
     begin = 0
-    for drafted, seen, kept, audited, found in visits:
-        if begin >= tokens:
+    for drafts in steps:
+        first = int(drafts[0][0])
+        if first >= tokens:
             return
-        disagreements = (Disagreement(*each) for each in found)
-        inside = tuple(each for each in disagreements if each.position < tokens)
-        yield Visit(drafted, seen, kept, min(audited, tokens - begin), inside)
+        if first > begin:
+            yield Visit(0, first - 1, first - 1)
+        found = tuple(
+            Disagreement(int(position), int(draft), int(choice), odds)
+            for position, draft, choice, odds, _ in drafts
+            if draft != choice and position < tokens
+        )
+        kept = first + int(sum(each[-1] for each in drafts))
+        yield Visit(0, first + len(drafts), kept, min(len(drafts), tokens - first), found)
         begin = kept + 1  # after the LLM's token
 
 
@@ -117,15 +125,15 @@ class ChatLog:
         except RowError as error:  # for example of tool calls
             LOG.info("an answer is not logged: %s", error)
             return
-        [visits, *_] = await take() if self.observer else [()]  # the first rank drafts
+        [steps, *_] = await take() if self.observer else [[]]  # the first rank drafts
         llm = None
         if self.shadows and asked.get("shadow"):
             cut = None if truncated else text
             llm = await self.shadows.compare(problem, asked, cut, again)
         if not self.observer:
             return
-        inside = within(visits, len(token_ids))
         policy = Policy(always_slm, Rule.parse(asked["rule"]))
-        answer = Answer("", policy, token_ids, (), tuple(inside), truncated)
+        seen = tuple(visits(steps, len(token_ids)))
+        answer = Answer("", policy, token_ids, (), seen, truncated)
         own = {"request": asked["request"], "user": asked["user"], "reference": llm}
         await asyncio.to_thread(self.observer, Reply(problem, answer, text, **own))

@@ -208,7 +208,7 @@ def _watch_requests(live: "Live") -> None:
             low = kwargs | ({"priority": LOW} if policy == "priority" else {})
             return await whole(original(self, prompt, own, f"{request_id}-shadow", **low))
 
-        take = partial(self.collective_rpc, "citer_visits", args=(request_id,))  # of all ranks
+        take = partial(self.collective_rpc, "citer_audited", args=(request_id,))  # of all ranks
         return log.watched(outputs, asked | {"request": request_id}, take, again)
 
     _wrap(AsyncLLM, generate)

@@ -76,7 +76,7 @@ class Routing:
         self, slots: int, most: int, device: torch.device, drafter: Drafter | None, *, logged: bool
     ) -> None:
         self.rules = Rules(slots, device)
-        self.counts = Counts(device, visits=logged)
+        self.counts = Counts(device, logged=logged)
         self.drafter = drafter  # None if vLLM does not draft with an SLM
         self._most = most
         self._drafted_S = torch.zeros(slots, dtype=torch.long, device=device)
@@ -141,5 +141,4 @@ class Routing:
         audited_N = there_N & audits_N & (rows.local_N <= accepted_N)
         if keys[0].startswith("_"):  # of vLLM's own warm-up
             return
-        self.counts.visits += 1
         self.counts.add(keys, Step(row_N, first_N, *judged, kept_N, audited_N))

@@ -22,7 +22,7 @@ from citer.models.router import Router
 from citer.models.vocabulary import Vocabulary
 from citer.rule import LLM
 from citer.vllm import KEY
-from citer.vllm.counts import plain
+from citer.vllm.counts import Audited
 from citer.vllm.drafting import Flag
 from citer.vllm.loading import Served, engine_of, read_served, read_settings
 from citer.vllm.routing import Drafter, Routing, Rows
@@ -39,9 +39,9 @@ class Extension:
         """See `Counts.total`."""
         return routing_of(self.model_runner.vllm_config)[1].counts.total
 
-    def citer_visits(self, request_id: str) -> list[Any]:
-        """Return the visits of a request, once, as lists. `request_id`: the API's."""
-        return plain(routing_of(self.model_runner.vllm_config)[1].counts.take(request_id))
+    def citer_audited(self, request_id: str) -> Audited:
+        """See `Counts.take`."""
+        return routing_of(self.model_runner.vllm_config)[1].counts.take(request_id)
 
     def citer_take(self, settings: dict[str, Any], slm: str | None) -> None:
         """Take up another version while no request runs, and the weights of its SLM, if given."""
