@@ -131,9 +131,7 @@ class Engine(NamedTuple):
     """What vLLM serves."""
 
     llm: str
-    tokenizer: str
     dtype: str
-    changes: tuple[str, ...]  # settings by which it is not the model in the folder `llm`
     method: str  # how vLLM drafts
     slm: str | None  # the folder of its `draft_model`
     drafts: int  # num_speculative_tokens
@@ -141,18 +139,13 @@ class Engine(NamedTuple):
 
 def engine_of(config: Any) -> Engine:
     """Read a VllmConfig. Raises InputError if nothing drafts."""
-    model, changes, drafter = config.model_config, [], config.speculative_config
+    model, drafter = config.model_config, config.speculative_config
     if not drafter:
         expected = f"expected such as --speculative-config '{SPECULATION}'"
         raise InputError(f"--additional-config has {KEY}, but nothing drafts: {expected}")
-    if model.quantization and not getattr(model.hf_config, "quantization_config", None):
-        changes.append(f"--quantization {model.quantization}")
-    if config.lora_config:
-        changes.append("--enable-lora")
     dtype, method = str(model.dtype).removeprefix("torch."), str(drafter.method)
     slm = drafter.model if method == "draft_model" else None
-    drafts = drafter.num_speculative_tokens
-    return Engine(model.model, model.tokenizer, dtype, tuple(changes), method, slm, drafts)
+    return Engine(model.model, dtype, method, slm, drafter.num_speculative_tokens)
 
 
 def read_settings(additional_config: dict[str, Any]) -> Settings:
@@ -195,7 +188,6 @@ def check_pair(router: Path, engine: Engine) -> None:
     if engine.slm is None:
         expected = f"expected --speculative-config '{SPECULATION}'"
         raise InputError(f"{router}: scores an SLM, but {engine.method} drafts; {expected}")
-    _check_engine(engine)
     card = read_card(router)
     if card["dtype"] != engine.dtype:  # before the digests, which may take minutes
         made = f"{router} was made for {card['dtype']}"
@@ -208,15 +200,18 @@ def check_pair(router: Path, engine: Engine) -> None:
     check_identity(card, folder_identity(pair, engine.dtype), router)
 
 
-def _check_engine(engine: Engine) -> None:
-    if not Path(engine.llm).is_dir():
+def _check_llm(config: Any) -> None:
+    """Raise InputError if vLLM does not serve the model in a folder as it is."""
+    model, expected = config.model_config, "expected none, since the router is for the LLM alone"
+    if not Path(model.model).is_dir():
         expected = "expected a folder, whose digest can be compared with the router's"
-        raise InputError(f"model {engine.llm}: {expected}")
-    if engine.tokenizer != engine.llm:
-        raise InputError(f"--tokenizer {engine.tokenizer}: expected the LLM's own, {engine.llm}")
-    if engine.changes:
-        expected = "expected none, because the router was trained on the LLM's own weights"
-        raise InputError(f"{', '.join(engine.changes)}: {expected}")
+        raise InputError(f"model {model.model}: {expected}")
+    if model.tokenizer != model.model:
+        raise InputError(f"--tokenizer {model.tokenizer}: expected the LLM's own, {model.model}")
+    if model.quantization and not getattr(model.hf_config, "quantization_config", None):
+        raise InputError(f"--quantization {model.quantization}: {expected}")
+    if config.lora_config:
+        raise InputError(f"--enable-lora: {expected}")
 
 
 def prepare(config: Any) -> tuple[str, Served, Settings, Engine]:
@@ -233,6 +228,7 @@ def prepare(config: Any) -> tuple[str, Served, Settings, Engine]:
     local = settings.model_copy(update=absolute)
     served, _ = read_served(local, engine)
     if router:
+        _check_llm(config)
         check_pair(router, engine)
     return version, served, local, engine
 

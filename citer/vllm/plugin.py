@@ -4,13 +4,14 @@ Those of its worker are in `citer.vllm.worker`. vLLM calls `plug` in every proce
 without settings of citer, that leaves no more than one wrapper.
 """
 
-import json
 import sys
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from citer.errors import InputError
 from citer.vllm import KEY
@@ -25,6 +26,11 @@ SCHEDULERS = {
 }
 WORKER = "citer.vllm.worker.Extension"
 ORIGINAL = "citer_original"  # attribute of a wrapper
+SPECULATION = {
+    "rejection_sample_method": "standard",
+    "draft_sample_method": "greedy",
+    "use_local_argmax_reduction": False,
+}
 LOW = 2**30  # priority of shadow answers
 
 
@@ -38,11 +44,12 @@ def plug() -> None:
         try:
             check_version()
             self.speculative_config = _with_slm(self.speculative_config)
-            _check_vocabularies(self.model, self.speculative_config or {})
             config = original(self, *args, **kwargs)
             _route(config)
         except InputError as error:
             sys.exit(f"citer: {error}")
+        except ValidationError as error:  # for example, two models of different vocabularies
+            sys.exit(f"vllm: {error.errors()[0]['msg']}")
         return config
 
     _wrap(EngineArgs, create_engine_config)
@@ -64,18 +71,6 @@ def _with_slm(speculation: dict[str, Any] | None) -> dict[str, Any] | None:
     from citer.vllm.loading import pinned
 
     return speculation | {"model": str(pinned(model)[1] / "slm")}
-
-
-def _check_vocabularies(llm: str, speculation: dict[str, Any]) -> None:
-    """Raise InputError, in one line, for what vLLM refuses: two models of different sizes."""
-    if speculation.get("method") != "draft_model":
-        return
-    files = [Path(model, "config.json") for model in (str(speculation.get("model")), llm)]
-    if all(file.is_file() for file in files):
-        slm, large = (json.loads(file.read_text()).get("vocab_size") for file in files)
-        if slm != large:
-            expected = f"expected as many as {llm}: {large}, padded ones included"
-            raise InputError(f"{speculation['model']}: vocab_size {slm}, {expected}")
 
 
 def _route(config: Any) -> None:
@@ -100,7 +95,6 @@ def _route(config: Any) -> None:
     follows = alone and alias.startswith("models:/") and "@" in alias and not settings.rule
     live = Live(Version(name, served, settings, engine, log), alias if follows else "")
     _serve_rules(live)
-    _refuse_beam_search()
     _watch_requests(live)
     _serve_totals(live, first=parallel._api_process_rank <= 0)  # the first or only API server
 
@@ -120,23 +114,14 @@ def _refuse_unserved(config: Any) -> None:
         "--enable-batch-sharded-sampling": getattr(
             config.parallel_config, "enable_batch_sharded_sampling", False
         ),
-        **_speculation(config.speculative_config),
+        # Settings under which drafts are not judged as rules say.
+        **{
+            f"speculative_config.{name}": getattr(config.speculative_config, name, only) != only
+            for name, only in SPECULATION.items()
+        },
     }
     for option in filter(used.get, used):
         raise InputError(f"{option}: routing does not serve it, expected none")
-
-
-def _speculation(speculation: Any) -> dict[str, Any]:
-    """Return settings under which drafts are not judged as rules say, and whether they are used."""
-    given = {
-        "rejection_sample_method": "standard",
-        "draft_sample_method": "greedy",
-        "use_local_argmax_reduction": False,
-    }
-    return {
-        f"speculative_config.{name}": speculation and getattr(speculation, name, only) != only
-        for name, only in given.items()
-    }
 
 
 def _serve_rules(live: "Live") -> None:
@@ -167,21 +152,6 @@ def _serve_rules(live: "Live") -> None:
 
     for request in (ChatCompletionRequest, CompletionRequest, ResponsesRequest):
         _wrap(request, to_sampling_params)
-
-
-def _refuse_beam_search() -> None:
-    """Refuse requests for a beam search that name a rule."""
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
-    from vllm.exceptions import VLLMValidationError
-
-    def to_beam_search_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if KEY in (self.model_extra or {}):
-            raise VLLMValidationError("citer: beam search is not routed", parameter=KEY)
-        return original(self, *args, **kwargs)
-
-    for request in (ChatCompletionRequest, CompletionRequest):
-        _wrap(request, to_beam_search_params)
 
 
 def _watch_requests(live: "Live") -> None:
