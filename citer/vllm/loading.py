@@ -32,7 +32,6 @@ from citer.models.router import Router
 from citer.rule import LLM, Rule
 from citer.sections import LocalPath, complaint
 from citer.serving.deployment import stored_place, stored_rule
-from citer.serving.evidence import is_address
 from citer.serving.promise import stored_promise
 from citer.serving.untrained import certain
 from citer.vllm import KEY
@@ -160,8 +159,8 @@ def read_served(settings: Settings, engine: Engine) -> tuple[Served, Router]:
     """Read the router, and the rule of requests that have none. Raises InputError."""
     router = read_bundle(Path(settings.router))[0] if settings.router else Router({})
     rule = settings.rule or _registered(Path(settings.router or ""))
-    heads, scored, own = tuple(router.heads), engine.slm is not None, settings.router
-    served = Served(rule, heads, engine.drafts, scored, own and str(own))
+    heads, scored = tuple(router.heads), engine.slm is not None
+    served = Served(rule, heads, engine.drafts, scored, settings.router)
     promise = stored_promise(Path(settings.router or "")) if settings.evidence else None
     if promise and promise.sampling != "greedy":
         expected = "expected one of greedy answers, since samples differ by chance"
@@ -217,20 +216,17 @@ def _check_llm(config: Any) -> None:
 def prepare(config: Any) -> tuple[str, Served, Settings, Engine]:
     """Check the settings of a VllmConfig, and its models. Raises InputError.
 
-    Returns the router's name, what requests may ask for, and the settings with absolute paths.
+    Returns the router's name, what requests may ask for, and the settings with the router's folder.
     """
-    settings, engine = read_settings(config.additional_config), engine_of(config)
-    version, router = pinned(settings.router) if settings.router else ("", None)
-    own = {"router": router, "log": settings.log}
-    if not is_address(settings.evidence or ""):
-        own["evidence"] = settings.evidence
-    absolute = {key: path and str(Path(path).absolute()) for key, path in own.items()}
-    local = settings.model_copy(update=absolute)
-    served, _ = read_served(local, engine)
-    if router:
+    settings, engine, version = read_settings(config.additional_config), engine_of(config), ""
+    if settings.router:
+        version, router = pinned(settings.router)
+        settings = settings.model_copy(update={"router": str(router.absolute())})
+    served, _ = read_served(settings, engine)
+    if settings.router:
         _check_llm(config)
-        check_pair(router, engine)
-    return version, served, local, engine
+        check_pair(Path(settings.router), engine)
+    return version, served, settings, engine
 
 
 def pinned(uri: str) -> tuple[str, Path]:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from citer.models.bundle import stored_prompts
 from citer.models.folder import ModelFolder
 from citer.rule import Rule
 from citer.serving.deployment import Observer, Reply
+from citer.serving.evidence import Evidence
 from citer.serving.log import Traffic, load_hook
+from citer.serving.promise import stored_promise
+from citer.serving.shadow import Judge, Keeper
 from citer.vllm.counts import Audited
 from citer.vllm.loading import Settings
-from citer.vllm.shadow import COMPLETE, Again, Shadows, open_shadows
+from citer.vllm.shadow import COMPLETE, Again, Shadows
 
 Take = Callable[[], Awaitable[list[Audited]]]  # asks every rank for what audits found
 LOG = logging.getLogger(__name__)
@@ -54,25 +58,26 @@ def texts(messages: Sequence[Any]) -> list[dict[str, str]] | None:
     return turns if all(isinstance(turn["content"], str) for turn in turns) else None
 
 
-def open_log(
-    settings: Settings, llm: Path, version: str, before: "ChatLog | None" = None
-) -> "ChatLog | None":
-    """Open the log and the evidence that `loading.prepare`'s settings name. Raises InputError.
-
-    `before`: that of another version of the router, in the same folder.
-    """
+def open_log(settings: Settings, llm: Path, version: str) -> "ChatLog | None":
+    """Open the log and the evidence that `loading.prepare`'s settings name. Raises InputError."""
     if not settings.router or not (settings.log or settings.evidence):
         return None
-    tasks, observer = stored_prompts(Path(settings.router)).tasks, None
-    shadows = open_shadows(settings, version) if settings.evidence else None
-    traffic = before.traffic if before else None
+    router, observer, shadows = Path(settings.router), None, None
     if settings.log:
-        if not traffic:
-            traffic = Traffic(Path(settings.log), load_hook(settings.redact))
-            atexit.register(traffic.close)
-        decode = ModelFolder(llm).tokenizer.decode
+        decode, traffic = ModelFolder(llm).tokenizer.decode, _traffic(settings.log, settings.redact)
         observer = traffic.observer({"router": settings.router}, decode)
-    return ChatLog(observer, tasks, shadows, traffic)
+    if settings.evidence:
+        promise, evidence = stored_promise(router), Evidence(settings.evidence)
+        shadows = Shadows(Keeper(version, promise, evidence, settings, seed=0, judge=Judge()))
+    return ChatLog(observer, stored_prompts(router).tasks, shadows)
+
+
+@cache
+def _traffic(folder: str, redact: str | None) -> Traffic:
+    """Open a folder once, for all versions of the router."""
+    traffic = Traffic(Path(folder), load_hook(redact))
+    atexit.register(traffic.close)
+    return traffic
 
 
 @dataclass
@@ -82,7 +87,6 @@ class ChatLog:
     observer: Observer | None
     tasks: Sequence[str]
     shadows: Shadows | None = None
-    traffic: Traffic | None = None  # the observer's
     _storing: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def watched(
