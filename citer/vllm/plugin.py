@@ -26,12 +26,12 @@ SCHEDULERS = {
 }
 WORKER = "citer.vllm.worker.Extension"
 ORIGINAL = "citer_original"  # attribute of a wrapper
-SPECULATION = {
+JUDGED = {  # settings of vLLM's speculation under which drafts are judged as rules say
     "rejection_sample_method": "standard",
     "draft_sample_method": "greedy",
     "use_local_argmax_reduction": False,
 }
-LOW = 2**30  # priority of shadow answers
+LOW = 2**30  # priority of shadow answers; vLLM reads it with --scheduling-policy priority
 
 
 def plug() -> None:
@@ -102,22 +102,20 @@ def _route(config: Any) -> None:
 def _refuse_unserved(config: Any) -> None:
     from vllm import envs
 
+    parallel = config.parallel_config
     used = {
-        "--pipeline-parallel-size": config.parallel_config.pipeline_parallel_size > 1,
-        "--enable-expert-parallel": config.parallel_config.enable_expert_parallel,
+        "--pipeline-parallel-size": parallel.pipeline_parallel_size > 1,
+        "--enable-expert-parallel": parallel.enable_expert_parallel,
+        "--enable-batch-sharded-sampling": parallel.enable_batch_sharded_sampling,
         "--scheduler-cls": config.scheduler_config.scheduler_cls,
-        "--worker-extension-cls": config.parallel_config.worker_extension_cls,
+        "--worker-extension-cls": parallel.worker_extension_cls,
         "the model runner V1 (VLLM_USE_V2_MODEL_RUNNER)": not config.use_v2_model_runner,
         "--logprobs-mode": config.model_config.logprobs_mode.startswith("processed"),
         "--watermark-config": config.watermark_config,
-        "VLLM_USE_RUST_FRONTEND": getattr(envs, "VLLM_USE_RUST_FRONTEND", False),
-        "--enable-batch-sharded-sampling": getattr(
-            config.parallel_config, "enable_batch_sharded_sampling", False
-        ),
-        # Settings under which drafts are not judged as rules say.
+        "VLLM_USE_RUST_FRONTEND": envs.VLLM_USE_RUST_FRONTEND,
         **{
             f"speculative_config.{name}": getattr(config.speculative_config, name, only) != only
-            for name, only in SPECULATION.items()
+            for name, only in JUDGED.items()
         },
     }
     for option in filter(used.get, used):
@@ -173,9 +171,8 @@ def _watch_requests(live: "Live") -> None:
             return outputs
 
         async def again(rule: str) -> str | None:
-            own, policy = params.clone(), self.vllm_config.scheduler_config.policy
+            own, low = params.clone(), kwargs | {"priority": LOW}
             own.extra_args = given | {KEY: {"rule": rule, "router": asked["router"]}}
-            low = kwargs | ({"priority": LOW} if policy == "priority" else {})
             return await whole(original(self, prompt, own, f"{request_id}-shadow", **low))
 
         take = partial(self.collective_rpc, "citer_audited", args=(request_id,))  # of all ranks
