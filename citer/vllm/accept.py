@@ -30,15 +30,14 @@ def judge(logits_NV: Tensor, draft_N: Tensor) -> Judged:
     return Judged(draft_N, choice_N, odds_N)
 
 
-def stand(logits_NV: Tensor, judged: Judged, beta_N: Tensor, greedy_N: Tensor) -> Tensor:
-    """Return chance_N, the probability with which each draft stands.
+def stand(logprob_N: Tensor, judged: Judged, beta_N: Tensor, greedy_N: Tensor) -> Tensor:
+    """Return chance_N, the probability with which each draft, of this log p(draft), stands.
 
     Greedy: 1 if p(draft) ≥ β · p(choice), else 0. Sampled: min(1, p(draft) / β), so that the
     distribution of each token is at most 1 - β in total variation from the LLM's. For a draft that
     does not stand, vLLM samples from the LLM's other tokens. At β = 1 both are vLLM's own
     rejection sampling of a draft without probabilities. At 0 every draft that is allowed stands.
     """
-    logprob_N = _logprob(logits_NV, judged)
     sampled_N = (logprob_N.exp() / beta_N).clamp(max=1)
     sampled_N = sampled_N.masked_fill(beta_N == 0, 1)  # also where p(draft) rounds to 0
     chance_N = torch.where(greedy_N, (judged.odds_N >= beta_N).float(), sampled_N)
@@ -50,17 +49,12 @@ def raise_drafts(logits_NV: Tensor, judged: Judged, beta_N: Tensor, greedy_N: Te
 
     Rows whose draft does not stand, and sampled rows with β = 1, stay as they are.
     """
-    chance_N = stand(logits_NV, judged, beta_N, greedy_N)
-    raised_N = torch.where(greedy_N, chance_N == 1, (beta_N < 1) & (chance_N > 0))
     index_N1 = judged.draft_N[:, None].clamp(min=0)
-    total_N, logprob_N = logits_NV.logsumexp(-1), _logprob(logits_NV, judged)
+    own_N, total_N = logits_NV.gather(1, index_N1).squeeze(1), logits_NV.logsumexp(-1)
+    logprob_N = own_N - total_N
+    chance_N = stand(logprob_N, judged, beta_N, greedy_N)
+    raised_N = torch.where(greedy_N, chance_N == 1, (beta_N < 1) & (chance_N > 0))
     others_N = total_N + torch.log1p(-logprob_N.exp())
     new_N = others_N + chance_N.logit().clamp(max=CERTAIN)  # gives the draft probability `chance_N`
     new_N = torch.where(chance_N < 1, new_N, total_N + CERTAIN)
-    own_N = logits_NV.gather(1, index_N1).squeeze(1)
     logits_NV.scatter_(1, index_N1, torch.where(raised_N, new_N.to(own_N.dtype), own_N)[:, None])
-
-
-def _logprob(logits_NV: Tensor, judged: Judged) -> Tensor:
-    own_N = logits_NV.gather(1, judged.draft_N[:, None].clamp(min=0)).squeeze(1)
-    return own_N - logits_NV.logsumexp(-1)

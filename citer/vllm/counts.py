@@ -1,20 +1,24 @@
 """What routing inside vLLM has done: in total, and for each request that is logged.
 
-One `Counts` lives in vLLM's worker. Nothing here waits for the device until somebody asks.
+One `Counts` lives in vLLM's worker. It waits for the device when somebody asks, and for requests
+that are logged once in `STEPS` steps.
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import groupby
-from operator import attrgetter
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from citer.decoding.answer import Disagreement, Visit
+STEPS = 64  # kept on the device
+KEPT = 1024  # logged requests whose drafts nobody has taken
 
-KEPT = 1024  # logged requests whose visits nobody has taken
+# For each step: position, draft, choice, odds and kept (see `Step`) of the drafts of a request that
+# were audited. As lists, which vLLM sends from its worker to the API.
+Audited = list[list[list[float]]]
 
 
 class Step(NamedTuple):
@@ -29,28 +33,8 @@ class Step(NamedTuple):
     audited_N: Tensor  # whether it was compared with the choice, as all up to the first that falls
 
 
-class Row(NamedTuple):
-    """A draft of a `Step`, on the host."""
-
-    row: float
-    position: float
-    draft: float
-    choice: float
-    odds: float
-    kept: float
-    audited: float
-
-
-class _Copy(NamedTuple):
-    """A step on its way to the host."""
-
-    keys: Sequence[str]
-    columns_7N: Tensor
-    arrived: torch.cuda.Event | None
-
-
 class Counts:
-    """Totals by name, and visits of requests.
+    """Totals by name, and the audited drafts of requests.
 
     drafted: drafts that the LLM judged
     accepted: those of them that stand
@@ -62,10 +46,11 @@ class Counts:
 
     NAMES = ("drafted", "accepted", "audited", "disagreed")
 
-    def __init__(self, device: torch.device, *, visits: bool) -> None:
+    def __init__(self, device: torch.device, *, logged: bool) -> None:
         self._total_4 = torch.zeros(len(self.NAMES), dtype=torch.long, device=device)
-        self._coming: deque[_Copy] | None = deque() if visits else None
-        self._visits: OrderedDict[str, list[Visit]] = OrderedDict()
+        self._logged = logged
+        self._steps: list[tuple[Sequence[str], Tensor]] = []
+        self._audited: OrderedDict[str, Audited] = OrderedDict()
         self.slm_steps = 0
         self.visits = 0
 
@@ -76,67 +61,30 @@ class Counts:
 
     def add(self, keys: Sequence[str], step: Step) -> None:
         """Count a step. `keys`: the requests of the batch, by vLLM's internal ids."""
+        self.visits += 1
         drafted_N = step.draft_N >= 0
         disagreed_N = step.audited_N & (step.draft_N != step.choice_N)
         counted = (drafted_N, step.kept_N, step.audited_N, disagreed_N)
         self._total_4 += torch.stack([each_N.sum() for each_N in counted])
-        if self._coming is not None:
-            columns_7N = torch.stack([each_N.double() for each_N in step])
-            self._coming.append(_sent(keys, columns_7N))
-            self._take_arrived(wait=False)
+        if self._logged:
+            self._steps.append((keys, torch.stack([each_N.double() for each_N in step])))
+        if len(self._steps) == STEPS:
+            self._fetch()
 
-    def take(self, request_id: str) -> list[Visit]:
-        """Return the visits of a request, once. `request_id`: the API's, which vLLM extends."""
-        self._take_arrived(wait=True)
-        keys = [key for key in self._visits if key.rpartition("-")[0] == request_id]
-        found = [self._visits.pop(key) for key in keys]  # a client may have repeated an id
+    def take(self, request_id: str) -> Audited:
+        """Return a request's audited drafts, once. `request_id`: the API's, which vLLM extends."""
+        self._fetch()
+        keys = [key for key in self._audited if key.rpartition("-")[0] == request_id]
+        found = [self._audited.pop(key) for key in keys]  # a client may have repeated an id
         return found[-1] if found else []
 
-    def _take_arrived(self, *, wait: bool) -> None:
-        while self._coming:
-            first = self._coming[0]
-            if first.arrived and not wait and not first.arrived.query():
-                return
-            if first.arrived:
-                first.arrived.synchronize()
-            self._record(self._coming.popleft())
-
-    def _record(self, copy: _Copy) -> None:
-        rows = zip(*copy.columns_7N.tolist(), strict=True)
-        audited = (Row(*row) for row in rows if row[-1])
-        for row, drafts in groupby(audited, attrgetter("row")):
-            key = copy.keys[int(row)]
-            visits = self._visits.setdefault(key, [])
-            self._visits.move_to_end(key)
-            visits.extend(_visits([*drafts], visits))
-        while len(self._visits) > KEPT:
-            self._visits.popitem(last=False)
-
-
-def _visits(drafts: Sequence[Row], before: Sequence[Visit]) -> Iterator[Visit]:
-    """Yield the visit that judged these drafts. Steps without drafts before it make another one."""
-    first = int(drafts[0].position)
-    if first > (before[-1].kept + 1 if before else 0):
-        yield Visit(0, first - 1, first - 1)
-    found = tuple(
-        Disagreement(int(each.position), int(each.draft), int(each.choice), each.odds)
-        for each in drafts
-        if each.draft != each.choice
-    )
-    kept = first + int(sum(each.kept for each in drafts))
-    yield Visit(0, first + len(drafts), kept, len(drafts), found)
-
-
-def _sent(keys: Sequence[str], columns_7N: Tensor) -> _Copy:
-    if columns_7N.device.type != "cuda":
-        return _Copy(keys, columns_7N, None)
-    host_7N = torch.empty(columns_7N.shape, dtype=columns_7N.dtype, pin_memory=True)
-    host_7N.copy_(columns_7N, non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record()
-    return _Copy(keys, host_7N, arrived)
-
-
-def plain(visits: Sequence[Visit]) -> list[Any]:
-    """Return visits as lists, which vLLM sends from its worker to the API."""
-    return [[*visit[:4], [list(each) for each in visit.disagreements]] for visit in visits]
+    def _fetch(self) -> None:
+        for keys, columns_7N in self._steps:
+            drafts = (each for each in zip(*columns_7N.tolist(), strict=True) if each[-1])
+            for row, own in groupby(drafts, itemgetter(0)):
+                key = keys[int(row)]
+                self._audited.setdefault(key, []).append([[*each[1:-1]] for each in own])
+                self._audited.move_to_end(key)
+        self._steps.clear()
+        while len(self._audited) > KEPT:
+            self._audited.popitem(last=False)

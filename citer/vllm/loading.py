@@ -26,7 +26,6 @@ from citer.models.router import Router
 from citer.rule import LLM, Rule
 from citer.sections import LocalPath, complaint
 from citer.serving.deployment import stored_rule
-from citer.serving.evidence import is_address
 from citer.serving.promise import stored_promise
 from citer.serving.untrained import certain
 from citer.vllm import KEY
@@ -125,9 +124,7 @@ class Engine(NamedTuple):
     """What vLLM serves."""
 
     llm: str
-    tokenizer: str
     dtype: str
-    changes: tuple[str, ...]  # settings by which it is not the model in the folder `llm`
     method: str  # how vLLM drafts
     slm: str | None  # the folder of its `draft_model`
     drafts: int  # num_speculative_tokens
@@ -135,18 +132,13 @@ class Engine(NamedTuple):
 
 def engine_of(config: Any) -> Engine:
     """Read a VllmConfig. Raises InputError if nothing drafts."""
-    model, changes, drafter = config.model_config, [], config.speculative_config
+    model, drafter = config.model_config, config.speculative_config
     if not drafter:
         expected = f"expected such as --speculative-config '{SPECULATION}'"
         raise InputError(f"--additional-config has {KEY}, but nothing drafts: {expected}")
-    if model.quantization and not getattr(model.hf_config, "quantization_config", None):
-        changes.append(f"--quantization {model.quantization}")
-    if config.lora_config:
-        changes.append("--enable-lora")
     dtype, method = str(model.dtype).removeprefix("torch."), str(drafter.method)
     slm = drafter.model if method == "draft_model" else None
-    drafts = drafter.num_speculative_tokens
-    return Engine(model.model, model.tokenizer, dtype, tuple(changes), method, slm, drafts)
+    return Engine(model.model, dtype, method, slm, drafter.num_speculative_tokens)
 
 
 def read_settings(additional_config: dict[str, Any]) -> Settings:
@@ -161,8 +153,8 @@ def read_served(settings: Settings, engine: Engine) -> tuple[Served, Router]:
     """Read the router, and the rule of requests that have none. Raises InputError."""
     router = read_bundle(Path(settings.router))[0] if settings.router else Router({})
     rule = settings.rule or _registered(Path(settings.router or ""))
-    heads, scored, own = tuple(router.heads), engine.slm is not None, settings.router
-    served = Served(rule, heads, engine.drafts, scored, own and str(own))
+    heads, scored = tuple(router.heads), engine.slm is not None
+    served = Served(rule, heads, engine.drafts, scored, settings.router)
     promise = stored_promise(Path(settings.router or "")) if settings.evidence else None
     if promise and promise.sampling != "greedy":
         expected = "expected one of greedy answers, since samples differ by chance"
@@ -189,7 +181,6 @@ def check_pair(router: Path, engine: Engine) -> None:
     if engine.slm is None:
         expected = f"expected --speculative-config '{SPECULATION}'"
         raise InputError(f"{router}: scores an SLM, but {engine.method} drafts; {expected}")
-    _check_engine(engine)
     card = read_card(router)
     if card.dtype != engine.dtype:  # before the digests, which may take minutes
         made = f"{router} was made for {card.dtype}"
@@ -201,33 +192,34 @@ def check_pair(router: Path, engine: Engine) -> None:
     check_identity(card.model_dump(), pair.identity(engine.dtype), router)
 
 
-def _check_engine(engine: Engine) -> None:
-    if not Path(engine.llm).is_dir():
+def _check_llm(config: Any) -> None:
+    """Raise InputError if vLLM does not serve the model in a folder as it is."""
+    model, expected = config.model_config, "expected none, since the router is for the LLM alone"
+    if not Path(model.model).is_dir():
         expected = "expected a folder, whose digest can be compared with the router's"
-        raise InputError(f"model {engine.llm}: {expected}")
-    if engine.tokenizer != engine.llm:
-        raise InputError(f"--tokenizer {engine.tokenizer}: expected the LLM's own, {engine.llm}")
-    if engine.changes:
-        expected = "expected none, because the router was trained on the LLM's own weights"
-        raise InputError(f"{', '.join(engine.changes)}: {expected}")
+        raise InputError(f"model {model.model}: {expected}")
+    if model.tokenizer != model.model:
+        raise InputError(f"--tokenizer {model.tokenizer}: expected the LLM's own, {model.model}")
+    if model.quantization and not getattr(model.hf_config, "quantization_config", None):
+        raise InputError(f"--quantization {model.quantization}: {expected}")
+    if config.lora_config:
+        raise InputError(f"--enable-lora: {expected}")
 
 
 def prepare(config: Any) -> tuple[str, Served, Settings, Engine]:
     """Check the settings of a VllmConfig, and its models. Raises InputError.
 
-    Returns the router's name, what requests may ask for, and the settings with absolute paths.
+    Returns the router's name, what requests may ask for, and the settings with the router's folder.
     """
-    settings, engine = read_settings(config.additional_config), engine_of(config)
-    version, router = pinned(settings.router) if settings.router else ("", None)
-    own = {"router": router, "log": settings.log}
-    if not is_address(settings.evidence or ""):
-        own["evidence"] = settings.evidence
-    absolute = {key: path and str(Path(path).absolute()) for key, path in own.items()}
-    local = settings.model_copy(update=absolute)
-    served, _ = read_served(local, engine)
-    if router:
-        check_pair(router, engine)
-    return version, served, local, engine
+    settings, engine, version = read_settings(config.additional_config), engine_of(config), ""
+    if settings.router:
+        version, router = pinned(settings.router)
+        settings = settings.model_copy(update={"router": str(router.absolute())})
+    served, _ = read_served(settings, engine)
+    if settings.router:
+        _check_llm(config)
+        check_pair(Path(settings.router), engine)
+    return version, served, settings, engine
 
 
 def pinned(uri: str) -> tuple[str, Path]:

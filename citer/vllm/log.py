@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +18,37 @@ from citer.models.bundle import read_card
 from citer.models.folder import ModelFolder
 from citer.rule import Rule
 from citer.serving.deployment import Observer, Reply
+from citer.serving.evidence import Evidence
 from citer.serving.log import Traffic, load_hook
+from citer.serving.promise import stored_promise
+from citer.serving.shadow import Judge, Keeper
+from citer.vllm.counts import Audited
 from citer.vllm.loading import Settings
-from citer.vllm.shadow import COMPLETE, Again, Shadows, open_shadows
+from citer.vllm.shadow import COMPLETE, Again, Shadows
 
-Take = Callable[[], Awaitable[Any]]  # asks every rank for a request's visits, as lists
+Take = Callable[[], Awaitable[list[Audited]]]  # asks every rank for what audits found
 LOG = logging.getLogger(__name__)
 
 
-def within(visits: Sequence[Sequence[Any]], tokens: int) -> Iterator[Visit]:
-    """Yield the visits of an answer of this many tokens, made of lists (see `plain`).
+def visits(steps: Audited, tokens: int) -> Iterator[Visit]:
+    """Yield the visits of an answer of this many tokens, whose audits the worker has counted.
 
-    The LLM may have read drafts beyond the answer's end.
+    Steps in a row without audits make one visit. The LLM may have read drafts beyond the end.
     """
     begin = 0
-    for drafted, seen, kept, audited, found in visits:
-        if begin >= tokens:
+    for drafts in steps:
+        first = int(drafts[0][0])
+        if first >= tokens:
             return
-        disagreements = (Disagreement(*each) for each in found)
-        inside = tuple(each for each in disagreements if each.position < tokens)
-        yield Visit(drafted, seen, kept, min(audited, tokens - begin), inside)
+        if first > begin:
+            yield Visit(0, first - 1, first - 1)
+        found = tuple(
+            Disagreement(int(position), int(draft), int(choice), odds)
+            for position, draft, choice, odds, _ in drafts
+            if draft != choice and position < tokens
+        )
+        kept = first + int(sum(each[-1] for each in drafts))
+        yield Visit(0, first + len(drafts), kept, min(len(drafts), tokens - first), found)
         begin = kept + 1  # after the LLM's token
 
 
@@ -46,25 +58,26 @@ def texts(messages: Sequence[Any]) -> list[dict[str, str]] | None:
     return turns if all(isinstance(turn["content"], str) for turn in turns) else None
 
 
-def open_log(
-    settings: Settings, llm: Path, version: str, before: "ChatLog | None" = None
-) -> "ChatLog | None":
-    """Open the log and the evidence that `loading.prepare`'s settings name. Raises InputError.
-
-    `before`: that of another version of the router, in the same folder.
-    """
+def open_log(settings: Settings, llm: Path, version: str) -> "ChatLog | None":
+    """Open the log and the evidence that `loading.prepare`'s settings name. Raises InputError."""
     if not settings.router or not (settings.log or settings.evidence):
         return None
-    tasks, observer = read_card(Path(settings.router)).prompts.tasks, None
-    shadows = open_shadows(settings, version) if settings.evidence else None
-    traffic = before.traffic if before else None
+    router, observer, shadows = Path(settings.router), None, None
     if settings.log:
-        if not traffic:
-            traffic = Traffic(Path(settings.log), load_hook(settings.redact))
-            atexit.register(traffic.close)
-        decode = ModelFolder(llm).tokenizer.decode
+        decode, traffic = ModelFolder(llm).tokenizer.decode, _traffic(settings.log, settings.redact)
         observer = traffic.observer({"router": settings.router}, decode)
-    return ChatLog(observer, tasks, shadows, traffic)
+    if settings.evidence:
+        promise, evidence = stored_promise(router), Evidence(settings.evidence)
+        shadows = Shadows(Keeper(version, promise, evidence, settings, judge=Judge()))
+    return ChatLog(observer, read_card(router).prompts.tasks, shadows)
+
+
+@cache
+def _traffic(folder: str, redact: str | None) -> Traffic:
+    """Open a folder once, for all versions of the router."""
+    traffic = Traffic(Path(folder), load_hook(redact))
+    atexit.register(traffic.close)
+    return traffic
 
 
 @dataclass
@@ -74,7 +87,6 @@ class ChatLog:
     observer: Observer | None
     tasks: Sequence[str]
     shadows: Shadows | None = None
-    traffic: Traffic | None = None  # the observer's
     _storing: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def watched(
@@ -117,15 +129,15 @@ class ChatLog:
         except RowError as error:  # for example of tool calls
             LOG.info("an answer is not logged: %s", error)
             return
-        [visits, *_] = await take() if self.observer else [()]  # the first rank drafts
+        [steps, *_] = await take() if self.observer else [[]]  # the first rank drafts
         llm = None
         if self.shadows and asked.get("shadow"):
             cut = None if truncated else text
             llm = await self.shadows.compare(problem, asked, cut, again)
         if not self.observer:
             return
-        inside = within(visits, len(token_ids))
         policy = Policy(always_slm, Rule.parse(asked["rule"]))
-        answer = Answer("", policy, token_ids, (), tuple(inside), truncated)
+        seen = tuple(visits(steps, len(token_ids)))
+        answer = Answer("", policy, token_ids, (), seen, truncated)
         own = {"request": asked["request"], "user": asked["user"], "reference": llm}
         await asyncio.to_thread(self.observer, Reply(problem, answer, text, **own))

@@ -4,13 +4,14 @@ Those of its worker are in `citer.vllm.worker`. vLLM calls `plug` in every proce
 without settings of citer, that leaves no more than one wrapper.
 """
 
-import json
 import sys
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from citer.errors import InputError
 from citer.vllm import KEY
@@ -25,7 +26,12 @@ SCHEDULERS = {
 }
 WORKER = "citer.vllm.worker.Extension"
 ORIGINAL = "citer_original"  # attribute of a wrapper
-LOW = 2**30  # priority of shadow answers
+JUDGED = {  # settings of vLLM's speculation under which drafts are judged as rules say
+    "rejection_sample_method": "standard",
+    "draft_sample_method": "greedy",
+    "use_local_argmax_reduction": False,
+}
+LOW = 2**30  # priority of shadow answers; vLLM reads it with --scheduling-policy priority
 
 
 def plug() -> None:
@@ -38,11 +44,12 @@ def plug() -> None:
         try:
             check_version()
             self.speculative_config = _with_slm(self.speculative_config)
-            _check_vocabularies(self.model, self.speculative_config or {})
             config = original(self, *args, **kwargs)
             _route(config)
         except InputError as error:
             sys.exit(f"citer: {error}")
+        except ValidationError as error:  # for example, two models of different vocabularies
+            sys.exit(f"vllm: {error.errors()[0]['msg']}")
         return config
 
     _wrap(EngineArgs, create_engine_config)
@@ -64,18 +71,6 @@ def _with_slm(speculation: dict[str, Any] | None) -> dict[str, Any] | None:
     from citer.vllm.loading import pinned
 
     return speculation | {"model": str(pinned(model)[1] / "slm")}
-
-
-def _check_vocabularies(llm: str, speculation: dict[str, Any]) -> None:
-    """Raise InputError, in one line, for what vLLM refuses: two models of different sizes."""
-    if speculation.get("method") != "draft_model":
-        return
-    files = [Path(model, "config.json") for model in (str(speculation.get("model")), llm)]
-    if all(file.is_file() for file in files):
-        slm, large = (json.loads(file.read_text()).get("vocab_size") for file in files)
-        if slm != large:
-            expected = f"expected as many as {llm}: {large}, padded ones included"
-            raise InputError(f"{speculation['model']}: vocab_size {slm}, {expected}")
 
 
 def _route(config: Any) -> None:
@@ -100,7 +95,6 @@ def _route(config: Any) -> None:
     follows = alone and alias.startswith("models:/") and "@" in alias and not settings.rule
     live = Live(Version(name, served, settings, engine, log), alias if follows else "")
     _serve_rules(live)
-    _refuse_beam_search()
     _watch_requests(live)
     _serve_totals(live, first=parallel._api_process_rank <= 0)  # the first or only API server
 
@@ -108,35 +102,24 @@ def _route(config: Any) -> None:
 def _refuse_unserved(config: Any) -> None:
     from vllm import envs
 
+    parallel = config.parallel_config
     used = {
-        "--pipeline-parallel-size": config.parallel_config.pipeline_parallel_size > 1,
-        "--enable-expert-parallel": config.parallel_config.enable_expert_parallel,
+        "--pipeline-parallel-size": parallel.pipeline_parallel_size > 1,
+        "--enable-expert-parallel": parallel.enable_expert_parallel,
+        "--enable-batch-sharded-sampling": parallel.enable_batch_sharded_sampling,
         "--scheduler-cls": config.scheduler_config.scheduler_cls,
-        "--worker-extension-cls": config.parallel_config.worker_extension_cls,
+        "--worker-extension-cls": parallel.worker_extension_cls,
         "the model runner V1 (VLLM_USE_V2_MODEL_RUNNER)": not config.use_v2_model_runner,
         "--logprobs-mode": config.model_config.logprobs_mode.startswith("processed"),
         "--watermark-config": config.watermark_config,
-        "VLLM_USE_RUST_FRONTEND": getattr(envs, "VLLM_USE_RUST_FRONTEND", False),
-        "--enable-batch-sharded-sampling": getattr(
-            config.parallel_config, "enable_batch_sharded_sampling", False
-        ),
-        **_speculation(config.speculative_config),
+        "VLLM_USE_RUST_FRONTEND": envs.VLLM_USE_RUST_FRONTEND,
+        **{
+            f"speculative_config.{name}": getattr(config.speculative_config, name, only) != only
+            for name, only in JUDGED.items()
+        },
     }
     for option in filter(used.get, used):
         raise InputError(f"{option}: routing does not serve it, expected none")
-
-
-def _speculation(speculation: Any) -> dict[str, Any]:
-    """Return settings under which drafts are not judged as rules say, and whether they are used."""
-    given = {
-        "rejection_sample_method": "standard",
-        "draft_sample_method": "greedy",
-        "use_local_argmax_reduction": False,
-    }
-    return {
-        f"speculative_config.{name}": speculation and getattr(speculation, name, only) != only
-        for name, only in given.items()
-    }
 
 
 def _serve_rules(live: "Live") -> None:
@@ -169,21 +152,6 @@ def _serve_rules(live: "Live") -> None:
         _wrap(request, to_sampling_params)
 
 
-def _refuse_beam_search() -> None:
-    """Refuse requests for a beam search that name a rule."""
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
-    from vllm.exceptions import VLLMValidationError
-
-    def to_beam_search_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        if KEY in (self.model_extra or {}):
-            raise VLLMValidationError("citer: beam search is not routed", parameter=KEY)
-        return original(self, *args, **kwargs)
-
-    for request in (ChatCompletionRequest, CompletionRequest):
-        _wrap(request, to_beam_search_params)
-
-
 def _watch_requests(live: "Live") -> None:
     """Let requests of other routes have the server's rule. Log chats, and shadow them."""
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -203,12 +171,11 @@ def _watch_requests(live: "Live") -> None:
             return outputs
 
         async def again(rule: str) -> str | None:
-            own, policy = params.clone(), self.vllm_config.scheduler_config.policy
+            own, low = params.clone(), kwargs | {"priority": LOW}
             own.extra_args = given | {KEY: {"rule": rule, "router": asked["router"]}}
-            low = kwargs | ({"priority": LOW} if policy == "priority" else {})
             return await whole(original(self, prompt, own, f"{request_id}-shadow", **low))
 
-        take = partial(self.collective_rpc, "citer_visits", args=(request_id,))  # of all ranks
+        take = partial(self.collective_rpc, "citer_audited", args=(request_id,))  # of all ranks
         return log.watched(outputs, asked | {"request": request_id}, take, again)
 
     _wrap(AsyncLLM, generate)

@@ -62,6 +62,5 @@ def _download(version: str, folder: Path) -> None:
         (aside / "download").mkdir(parents=True)
         there = download_artifacts(f"{version}/artifacts/bundle", dst_path=f"{aside}/download")
         bundle = Path(there).rename(aside / "bundle")
-        kept = read_json(bundle / "router.json")["slm"].get("kept")
-        if kept:  # bundles of an older citer contain their SLM
-            download_artifacts(kept, dst_path=str(bundle / "slm"))
+        slm = read_json(bundle / "router.json")["slm"]["kept"]
+        download_artifacts(slm, dst_path=str(bundle / "slm"))

@@ -19,7 +19,7 @@ from citer.rule import Rule
 from citer.vllm.accept import Judged, judge, raise_drafts
 from citer.vllm.counts import Counts, Step
 from citer.vllm.drafting import Flag, Round
-from citer.vllm.rules import Limits, Rules
+from citer.vllm.rules import Rules
 
 Slots = NDArray[np.integer[Any]]
 
@@ -41,14 +41,13 @@ class Rows(NamedTuple):
 
 @dataclass
 class Drafter:
-    """The scorers of the SLM that vLLM runs, and its present round of drafts."""
+    """The scorers of the SLM that vLLM runs, and what ends its rounds of drafts."""
 
     router: Router
     vocabulary: Vocabulary
     eos_E: Tensor
     done: Flag
     scorers: list[Scorer] = field(default_factory=list)
-    round: Round | None = None
 
     def place(self, rule: Rule) -> int:
         """Return the place of a rule's scorer among those that are read."""
@@ -57,16 +56,11 @@ class Drafter:
             self.scorers.append(scorer)
         return self.scorers.index(scorer)
 
-    def begin(self, own: Limits, most: int) -> None:
-        self.round = Round(own, most, self.eos_E, self.done)
-
-    def take(self, token_N: Tensor, hidden_NH: Tensor, logits_NV: Tensor) -> bool:
-        """Take a step of the SLM. Return whether the round goes on."""
-        assert self.round
+    def scores(self, token_N: Tensor, hidden_NH: Tensor, logits_NV: Tensor) -> Tensor:
+        """Return score_NC, by all scorers, for a step of the SLM."""
         choices_NV = self.vocabulary.choices(logits_NV.float())
         view = StepView(hidden_NH, choices_NV, token_N, token_N)
-        score_NC = torch.stack([scorer(view) for scorer in self.scorers], 1)
-        return self.round.take(token_N, score_NC)
+        return torch.stack([scorer(view) for scorer in self.scorers], 1)
 
 
 class Routing:
@@ -76,7 +70,7 @@ class Routing:
         self, slots: int, most: int, device: torch.device, drafter: Drafter | None, *, logged: bool
     ) -> None:
         self.rules = Rules(slots, device)
-        self.counts = Counts(device, visits=logged)
+        self.counts = Counts(device, logged=logged)
         self.drafter = drafter  # None if vLLM does not draft with an SLM
         self._most = most
         self._drafted_S = torch.zeros(slots, dtype=torch.long, device=device)
@@ -87,25 +81,23 @@ class Routing:
         place = self.drafter.place(rule) if self.drafter else 0
         self.rules.put(slot, rule, place, self._most)
 
-    def begin(self, slots: Slots, slot_N: Tensor, written_N: Tensor, most: int) -> bool:
-        """Begin a round of drafts for these slots. Return False if none of them is routed.
+    def begin(self, slots: Slots, slot_N: Tensor, written_N: Tensor, most: int) -> Round | None:
+        """Begin a round of drafts for these slots. Return None if none of them is routed.
 
         `written_N`: tokens that the LLM has just written. A row without any is still in its prompt.
         """
         assert self.drafter
         self._drafted_S[slot_N] = 0
-        routed = self.rules.most(slots)
+        if not (routed := self.rules.most(slots)):
+            return None
         own = self.rules.limits.rows(slot_N)
         own = own._replace(pending_S=own.pending_S * (written_N > 0))
-        self.drafter.begin(own, min(most, routed))
-        return routed > 0
+        return Round(own, min(most, routed), self.drafter.eos_E, self.drafter.done)
 
-    def end(self, slot_N: Tensor) -> None:
+    def end(self, slot_N: Tensor, ended: Round) -> None:
         """End a round: from now on only its drafts count."""
-        assert self.drafter
-        assert self.drafter.round
-        self._drafted_S[slot_N] = self.drafter.round.drafted_N
-        self.counts.slm_steps += self.drafter.round.steps
+        self._drafted_S[slot_N] = ended.drafted_N
+        self.counts.slm_steps += ended.steps
 
     def withdrawn(self, rows: Rows) -> Tensor:
         """Return which rows read a token that is no draft of its request: its rule ended before."""
@@ -141,5 +133,4 @@ class Routing:
         audited_N = there_N & audits_N & (rows.local_N <= accepted_N)
         if keys[0].startswith("_"):  # of vLLM's own warm-up
             return
-        self.counts.visits += 1
         self.counts.add(keys, Step(row_N, first_N, *judged, kept_N, audited_N))

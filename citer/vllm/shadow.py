@@ -8,16 +8,13 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from citer.data.problems import Problem
 from citer.errors import InputError
 from citer.rule import Rule
-from citer.serving.evidence import Evidence
-from citer.serving.promise import is_own, stored_promise
-from citer.serving.shadow import Judge, Keeper
-from citer.vllm.loading import Settings
+from citer.serving.promise import is_own
+from citer.serving.shadow import Keeper
 
 Again = Callable[[str], Awaitable[str | None]]  # answers a request by another rule, as `whole`
 WAITING = 64  # requests that may wait for their shadow answers
@@ -28,13 +25,6 @@ FREE = {
     *("request_id", "priority", "cache_salt", "logprobs", "top_logprobs", "return_token_ids"),
 }
 LOG = logging.getLogger(__name__)
-
-
-def open_shadows(settings: Settings, version: str) -> "Shadows":
-    """Open the evidence that the settings of `loading.prepare` name. Raises InputError."""
-    evidence, router = Evidence(settings.evidence or ""), Path(settings.router or "")
-    promise = stored_promise(router)
-    return Shadows(Keeper(version, promise, evidence, settings, judge=Judge()))
 
 
 async def whole(outputs: AsyncIterator[Any]) -> str | None:

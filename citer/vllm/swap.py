@@ -28,7 +28,7 @@ class Version:
 
     name: str
     served: Served
-    settings: Settings  # with absolute paths
+    settings: Settings  # with the router's folder
     engine: Engine
     log: ChatLog | None
 
@@ -43,7 +43,7 @@ class Version:
         check_pair(router, engine)
         if slm and _network(slm) != _network(str(self.engine.slm)):
             raise InputError(f"{name}: its SLM is another network, expected a restart")
-        log = open_log(settings, Path(engine.llm), name, self.log)
+        log = open_log(settings, Path(engine.llm), name)
         return Version(name, served, settings, engine, log)
 
 

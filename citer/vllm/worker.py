@@ -5,6 +5,7 @@ subclasses in the place of their bases. Without settings of citer they do what t
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -22,8 +23,8 @@ from citer.models.router import Router
 from citer.models.vocabulary import Vocabulary
 from citer.rule import LLM
 from citer.vllm import KEY
-from citer.vllm.counts import plain
-from citer.vllm.drafting import Flag
+from citer.vllm.counts import Audited
+from citer.vllm.drafting import Flag, Round
 from citer.vllm.loading import Served, engine_of, read_served, read_settings
 from citer.vllm.routing import Drafter, Routing, Rows
 
@@ -39,9 +40,9 @@ class Extension:
         """See `Counts.total`."""
         return routing_of(self.model_runner.vllm_config)[1].counts.total
 
-    def citer_visits(self, request_id: str) -> list[Any]:
-        """Return the visits of a request, once, as lists. `request_id`: the API's."""
-        return plain(routing_of(self.model_runner.vllm_config)[1].counts.take(request_id))
+    def citer_audited(self, request_id: str) -> Audited:
+        """See `Counts.take`."""
+        return routing_of(self.model_runner.vllm_config)[1].counts.take(request_id)
 
     def citer_take(self, settings: dict[str, Any], slm: str | None) -> None:
         """Take up another version while no request runs, and the weights of its SLM, if given."""
@@ -88,8 +89,7 @@ def _drafter(config: Any, router: Router, device: torch.device) -> Drafter:
     found = [_eos_ids(model) for model in models]
     eos_ids = tuple(dict.fromkeys(end for own in found for end in own if end < size))
     eos_E = torch.tensor(eos_ids, dtype=torch.long, device=device)
-    done = Flag(device, together=config.parallel_config.tensor_parallel_size > 1)
-    return Drafter(router, Vocabulary(size, eos_ids), eos_E, done)
+    return Drafter(router, Vocabulary(size, eos_ids), eos_E, Flag(device))
 
 
 def _eos_ids(model: Any) -> list[int]:
@@ -109,7 +109,7 @@ class _RoundEnded(Exception):  # noqa: N818  no error
 class RoutedSpeculator(StandaloneARSpeculator):
     """vLLM's draft model, whose drafts end by each request's rule."""
 
-    _drafting = False
+    _round: Round | None = None  # the present one
     _logits_NV: Tensor
 
     def compute_draft_logits(self, hidden_states: Tensor, spec_step_idx: int) -> Tensor:
@@ -118,13 +118,12 @@ class RoutedSpeculator(StandaloneARSpeculator):
 
     def sample_draft(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         token_N = super().sample_draft(hidden_states, *args, **kwargs)
-        if self._drafting:
+        if self._round:
             drafter = routing_of(self.vllm_config)[1].drafter
             assert drafter
-            assert drafter.round
-            column = drafter.round.steps
-            self.draft_tokens[: len(token_N), column] = token_N
-            if not drafter.take(token_N, hidden_states, self._logits_NV):
+            self.draft_tokens[: len(token_N), self._round.steps] = token_N
+            score_NC = drafter.scores(token_N, hidden_states, self._logits_NV)
+            if not self._round.take(token_N, score_NC):
                 raise _RoundEnded
         return token_N
 
@@ -134,16 +133,12 @@ class RoutedSpeculator(StandaloneARSpeculator):
         routing, drafts_NK = routing_of(self.vllm_config)[1], self.draft_tokens
         most = kwargs.get("num_speculative_tokens") or 0
         slots, slot_N = input_batch.idx_mapping_np, input_batch.idx_mapping
-        if not routing.begin(slots, slot_N, args[WRITTEN], most):
-            return drafts_NK[: input_batch.num_reqs]
-        self._drafting = True
-        try:
-            super().propose(input_batch, *args, **kwargs)
-        except _RoundEnded:
-            pass
-        finally:
-            self._drafting = False
-        routing.end(slot_N)
+        self._round = routing.begin(slots, slot_N, args[WRITTEN], most)
+        if self._round:
+            with suppress(_RoundEnded):
+                super().propose(input_batch, *args, **kwargs)
+            routing.end(slot_N, self._round)
+            self._round = None
         return drafts_NK[: input_batch.num_reqs]
 
 
@@ -156,25 +151,15 @@ class AuditedSampler:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sampler, name)
 
-    def apply_sampling_params(
-        self,
-        logits: Tensor,
-        expanded_idx_mapping: Tensor,
-        idx_mapping: Tensor,
-        idx_mapping_np: Any,
-        pos: Tensor,
-        input_ids: Tensor,
-        expanded_local_pos: Tensor,
-        *args: Any,
-    ) -> Tensor:
-        given = (idx_mapping, idx_mapping_np, pos, input_ids, expanded_local_pos, *args)
-        own = self._sampler.apply_sampling_params(logits, expanded_idx_mapping, *given)
-        rows = Rows(expanded_idx_mapping, expanded_local_pos, input_ids)
+    def apply_sampling_params(self, logits: Tensor, slot_N: Tensor, *args: Any) -> Tensor:
+        own = self._sampler.apply_sampling_params(logits, slot_N, *args)
+        _, slots, _, input_ids, expanded_local_pos, *_ = args
+        rows = Rows(slot_N, expanded_local_pos, input_ids)
         temperature_S = self._sampler.sampling_states.temperature.gpu
-        if self._routing.rules.relaxed(idx_mapping_np):
+        if self._routing.rules.relaxed(slots):
             # vLLM may return log-probabilities of the logits that it has given.
             own = own.to(torch.float32, copy=own is logits)
-        self._routing.audit(own, rows, idx_mapping_np, temperature_S[rows.slot_N])
+        self._routing.audit(own, rows, slots, temperature_S[slot_N])
         return own
 
 

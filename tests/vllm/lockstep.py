@@ -122,17 +122,18 @@ class Lockstep:
         drafts: list[list[int]] = [[] for _ in batch]
         drafter, slot_N = self.routing.drafter, torch.tensor(slots)
         assert drafter
-        if self.routing.begin(np.array(slots), slot_N, torch.ones(len(slots)), self.cap):
+        begun = self.routing.begin(np.array(slots), slot_N, torch.ones(len(slots)), self.cap)
+        if begun:
             goes_on = True
             while goes_on:
                 hidden_NH = torch.stack([self._slm(ids) for ids in texts])
                 logits_NV = self.pair.slm.logits(hidden_NH)
                 token_N = self.pair.vocabulary.choices(logits_NV.clone()).argmax(-1)
-                goes_on = drafter.take(token_N, hidden_NH, logits_NV)
+                goes_on = begun.take(token_N, drafter.scores(token_N, hidden_NH, logits_NV))
                 for ids, own, token in zip(texts, drafts, token_N.tolist(), strict=True):
                     ids.append(token)
                     own.append(token)
-            self.routing.end(slot_N)
+            self.routing.end(slot_N, begun)
         for key, own in zip(batch, drafts, strict=True):
             places = min(self.cap, most_pending(rules[key]))
             self._drafts[key] = (own + [0] * self.cap)[:places]

@@ -59,9 +59,9 @@ def test_sampling_stays_within_1_minus_beta_of_the_llm(beta: float) -> None:
 
 
 def test_a_sampled_draft_that_top_p_drops_never_stands() -> None:
-    judged = judge(LOGITS[:1], torch.tensor([3]))
+    judged, logprob_N = judge(LOGITS[:1], torch.tensor([3])), LOGITS[:1].log_softmax(1)[:, 3]
     for beta in (0.0, 0.5, 1.0):
-        assert stand(LOGITS[:1], judged, torch.tensor([beta]), torch.tensor([False])) == 0
+        assert stand(logprob_N, judged, torch.tensor([beta]), torch.tensor([False])) == 0
     assert torch.equal(raised(LOGITS[:1], 3, 0.0, greedy=False), LOGITS[:1])
 
 

@@ -134,13 +134,6 @@ def test_what_is_not_valid_is_refused_in_openais_form(
         assert refused.value.param == "citer"
 
 
-def test_a_beam_search_with_a_rule_is_refused(api: OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="beam search is not routed"):
-        api.completions.create(
-            model="llm", prompt="?", n=2, extra_body={"use_beam_search": True, "citer": {}}
-        )
-
-
 def test_a_wrong_key_is_refused(url: str) -> None:
     with pytest.raises(openai.AuthenticationError):
         ask(client(url, "wrong"), "?")

@@ -13,8 +13,7 @@ from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.rule import Rule
 from citer.serving.log import audited_positions
-from citer.vllm.counts import plain
-from citer.vllm.log import within
+from citer.vllm.log import visits
 from tests.heads import random_router
 from tests.vllm.lockstep import Lockstep
 
@@ -92,11 +91,11 @@ def test_visits_have_the_audits_of_the_engine(kin: Pair, router: Router) -> None
     written = lockstep.run(prompts, dict.fromkeys(prompts, rule), LIMIT)
     disagreed = 0
     for key, own in answers(kin, routed(router, rule)).items():
-        visits = lockstep.routing.counts.take(f"{key}-of")
+        audited = lockstep.routing.counts.take(f"{key}-of")
         ids = written[f"{key}-of-vllm"]
         if by_one_eos(kin, ids) != [*own.token_ids]:  # vLLM has no one id for all ends
             continue
-        answer = replace(own, visits=tuple(within(plain(visits), len(ids))))
+        answer = replace(own, visits=tuple(visits(audited, len(ids))))
         assert [*audited_positions(answer.visits)] == [*audited_positions(own.visits)]
         found, expected = (disagreements(kin, each) for each in (answer, own))
         assert [d[:3] for d in found] == [d[:3] for d in expected]

@@ -9,15 +9,18 @@ from typing import Any
 from citer.decoding.answer import Disagreement, Visit
 from citer.serving.deployment import Reply
 from citer.serving.log import audited_row
-from citer.vllm.counts import plain
-from citer.vllm.log import ChatLog, texts, within
+from citer.vllm.log import ChatLog, texts, visits
 
 # The prompt's visit writes token 0. The next one reads drafts 1 to 4, rejects draft 3 and writes
 # that token. The last one reads drafts 4 to 6 and writes token 7.
+AUDITED = [
+    [[1, 5, 5, 1.0, 1], [2, 8, 9, 0.5, 1], [3, 6, 7, 0.01, 0]],
+    [[4, 5, 5, 1.0, 1], [5, 5, 5, 1.0, 1], [6, 1, 2, 0.5, 1]],
+]
 VISITS = (
     Visit(0, 0, 0),
-    Visit(4, 5, 3, 3, (Disagreement(2, 8, 9, 0.5), Disagreement(3, 6, 7, 0.01))),
-    Visit(3, 7, 7, 3, (Disagreement(6, 1, 2, 0.5),)),
+    Visit(0, 4, 3, 3, (Disagreement(2, 8, 9, 0.5), Disagreement(3, 6, 7, 0.01))),
+    Visit(0, 7, 7, 3, (Disagreement(6, 1, 2, 0.5),)),
 )
 
 
@@ -38,7 +41,7 @@ def logged(messages: list[dict[str, str]], reasons: list[str | None]) -> list[Re
             yield SimpleNamespace(outputs=[choice])
 
     async def take() -> Any:
-        return [plain(VISITS), []]  # of two ranks
+        return [AUDITED, []]  # of two ranks
 
     async def again(_: str) -> str:
         raise AssertionError  # nothing is shadowed
@@ -59,15 +62,15 @@ def logged(messages: list[dict[str, str]], reasons: list[str | None]) -> list[Re
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many?"}]
 
 
-def test_visits_travel_unchanged() -> None:
-    assert tuple(within(plain(VISITS), 8)) == VISITS
+def test_visits_are_made_of_the_audited_drafts() -> None:
+    assert tuple(visits(AUDITED, 8)) == VISITS
 
 
 def test_audits_beyond_the_end_of_an_answer_are_left_out() -> None:
     first, second = VISITS[:2]
-    assert tuple(within(plain(VISITS), 6)) == (first, second, Visit(3, 7, 7, 2))
-    assert tuple(within(plain(VISITS), 4)) == (first, second)
-    assert tuple(within(plain(VISITS), 1)) == (first,)
+    assert tuple(visits(AUDITED, 6)) == (first, second, Visit(0, 7, 7, 2))
+    assert tuple(visits(AUDITED, 4)) == (first, second)
+    assert tuple(visits(AUDITED, 1)) == ()
 
 
 def test_a_complete_answer_becomes_a_row() -> None:

@@ -23,9 +23,7 @@ API, GPU = "vllm/entrypoints/openai", "vllm/v1/worker/gpu"
 NAMES = {
     "vllm/engine/arg_utils.py EngineArgs.create_engine_config": "self",
     f"{API}/chat_completion/protocol.py ChatCompletionRequest.to_sampling_params": "self",
-    f"{API}/chat_completion/protocol.py ChatCompletionRequest.to_beam_search_params": "self",
     f"{API}/completion/protocol.py CompletionRequest.to_sampling_params": "self",
-    f"{API}/completion/protocol.py CompletionRequest.to_beam_search_params": "self",
     f"{API}/responses/protocol.py ResponsesRequest.to_sampling_params": "self",
     "vllm/v1/engine/async_llm.py AsyncLLM.generate": "self prompt sampling_params request_id",
     "vllm/v1/engine/async_llm.py AsyncLLM.do_log_stats": "self",

@@ -152,7 +152,7 @@ def test_a_promise_is_kept_beside_the_engine(
 ) -> None:
     own = promised(tiny)
     version, _, local, _ = loading.prepare(config(tiny, own))
-    assert local.evidence == str(tmp_path / "kept/evidence.db")
+    assert local.evidence == "kept/evidence.db"
     assert (version, local.shadow, local.shadow_deadline) == ("router", 0.01, 24)
     assert not (tmp_path / "kept").exists()  # nothing is made before all is checked
 

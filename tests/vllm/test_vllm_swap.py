@@ -87,8 +87,7 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Live:
         slm.rename(folder / "slm")
     move(monkeypatch, tmp_path / "2")
     first = tmp_path / "1"
-    engine = Engine(str(pair.llm), str(pair.llm), "float32", (), "draft_model", "", 16)
-    engine = engine._replace(slm=str(first / "slm"))
+    engine = Engine(str(pair.llm), "float32", "draft_model", str(first / "slm"), 16)
     settings = Settings(router=str(first))
     served, _ = read_served(settings, engine)
     return Live(Version("r/1", served, settings, engine, None), "models:/r@champion")
