@@ -1,7 +1,7 @@
 """Run a model with one KV cache slot per sequence. Only tokens that a slot lacks are computed."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from citer.decoding.answer import Trunk, Work
-from citer.decoding.policy import Scorer, StepView, always_slm
+from citer.decoding.policy import Scorer, StepView
 from citer.models.cache import Read, Row, SlotCache
 from citer.models.graphs import Graphs, cuda_graphs
 from citer.models.pair import LanguageModel, Pair
@@ -146,12 +146,6 @@ class Drafts:
 
     pair: Pair
     scorers: tuple[Scorer, ...]
-
-    def reading(self, scorers: Collection[Scorer]) -> "Drafts":
-        """Read these scorers. Those that have a column keep it; other columns are used again."""
-        new = iter([scorer for scorer in scorers if scorer not in self.scorers])
-        kept = [own if own in scorers else next(new, always_slm) for own in self.scorers]
-        return replace(self, scorers=(*kept, *new))
 
     def __call__(self, hidden_NH: Tensor, given_N2: Tensor, noise_R6: Tensor) -> Tensor:
         """Return draft_NC in float64: the token, and one score per scorer.
