@@ -19,7 +19,7 @@ from citer.decoding.answer import Answer, Limits, Request, Work, Written, llm_ru
 from citer.decoding.policy import Policy
 from citer.decoding.runner import Drafts, Held, MakeGraphs, ModelRunner
 from citer.decoding.sequence import Draft, Handle, Need, Sequence
-from citer.decoding.served import ServedVerifier, verifier_in
+from citer.decoding.served import ServedVerifier, verifier_of
 from citer.errors import InputError
 from citer.models.cache import Row
 from citer.models.graphs import cuda_graphs
@@ -66,7 +66,7 @@ class Engine:
         self.delayed = delayed
         self.make_graphs = make_graphs
         self._slm = ModelRunner(pair.slm, slots, make_graphs)
-        self._verifier = verifier_in(pair, slots, make_graphs)
+        self._verifier = verifier_of(pair.llm, pair.vocabulary, slots, make_graphs)
         self._handles = map(Handle, count())
         self._sequences: dict[Handle, Sequence] = {}  # of requests that are not finished
         self._start_over()

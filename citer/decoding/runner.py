@@ -66,19 +66,12 @@ class ModelRunner:
 
         No two rows may have the same slot. Returns what `read` gives per row of `Row.given`.
         """
-        replayed = self._replay(rows, read) if self._graphs else {}
-        left = [row for row in rows if row.slot not in replayed] if replayed else rows
-        if not left:
-            return [replayed[row.slot] for row in rows]
-        groups = self._groups(left)
-        parts = list(map(self._forward, groups))
-        given_WK, noise_R6 = _read_with(left, self.model.device)
-        lines = iter(read(_in_order(parts, groups, left), given_WK, noise_R6).tolist())
-        results = [list(islice(lines, len(row.given))) for row in left]
-        if not replayed:
-            return results
-        replayed |= zip(_slots(left), results, strict=True)
-        return [replayed[row.slot] for row in rows]
+        results = self._replay(rows, read)
+        if left := [row for row in rows if row.slot not in results]:
+            given_WK, noise_R6 = _read_with(left, self.model.device)
+            lines = iter(read(self._states(left), given_WK, noise_R6).tolist())
+            results |= {row.slot: list(islice(lines, len(row.given))) for row in left}
+        return [results[row.slot] for row in rows]
 
     def _replay(self, rows: Sequence[Row], read: Read) -> dict[int, Results]:
         """Run the rows of filled slots as a CUDA graph, if they are short enough for one."""
@@ -88,14 +81,19 @@ class ModelRunner:
         self._count(begun)
         return dict(zip(_slots(begun), self._graphs.run(begun, read), strict=True))
 
-    def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
-        """Group the rows by forward. Empty slots are prefilled in a forward of their own.
+    def _states(self, rows: Sequence[Row]) -> Tensor:
+        """Return hidden_WH of the rows, in their order.
 
-        This costs less than to pad all short rows to the length of a prompt.
+        Empty slots are prefilled in a forward of their own. This costs less than to pad all short
+        rows to the length of a prompt.
         """
         begun = [row for row in rows if self.cache.lengths[row.slot]]
         fresh = [row for row in rows if not self.cache.lengths[row.slot]]
-        return [group for group in (begun, fresh) if group]
+        states: dict[int, Tensor] = {}
+        for group in filter(None, (begun, fresh)):
+            parts = self._forward(group).split([len(row.given) for row in group])
+            states |= zip(_slots(group), parts, strict=True)
+        return torch.cat([states[row.slot] for row in rows])
 
     def _forward(self, rows: Sequence[Row]) -> Tensor:
         """Run a forward. Return hidden_WH of the last tokens of each row."""
@@ -124,17 +122,6 @@ def _read_with(rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tenso
     noise = [(n, *numbers) for n, numbers in enumerate(drawn) if numbers]
     noise_R6 = torch.tensor(noise, dtype=torch.int64, device=device)
     return torch.tensor(given, device=device), noise_R6
-
-
-def _in_order(
-    parts: Sequence[Tensor], groups: Sequence[Sequence[Row]], rows: Sequence[Row]
-) -> Tensor:
-    """Join the hidden states of all groups. Return hidden_WH in the order of the rows."""
-    if len(parts) == 1:
-        return parts[0]
-    place = {row.slot: n for n, row in enumerate(rows)}
-    order = [place[row.slot] for group in groups for row in group for _ in row.given]
-    return torch.cat(list(parts))[torch.tensor(order, device=parts[0].device).argsort(stable=True)]
 
 
 @dataclass(frozen=True)

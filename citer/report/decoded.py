@@ -11,7 +11,7 @@ from citer.data.tasks.grading import WRONG, assess
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy
-from citer.decoding.served import verifier_in, verifier_of
+from citer.decoding.served import verifier_of
 from citer.decoding.verifier import Verifier
 from citer.evaluation.sweep import choices, request
 from citer.executors.base import Executor, Unit
@@ -64,7 +64,8 @@ class _Reader:
 
     @cached_property
     def _verifiers(self) -> list[Verifier]:
-        return [verifier_of(self.pair.slm, self.pair.vocabulary), verifier_in(self.pair)]
+        models = self.pair.slm, self.pair.llm
+        return [verifier_of(model, self.pair.vocabulary) for model in models]
 
     def __call__(self, problems: Sequence[Problem], advance: Advance) -> list[Decoded]:
         asked = [request(problem, self.pair, self.sampler) for problem in problems]
