@@ -1,7 +1,7 @@
 """Choose who runs the units of a stage, and write the tables that they return."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 
 from citer.errors import InputError
-from citer.executors.base import Executor, I, InLine, Job, R, Unit, WorkerParams
+from citer.executors.base import Executor, I, InLine, Job, Unit, WorkerParams
 from citer.executors.processes import Forked, Spawned
 from citer.progress import Advance
 from citer.storage.tables import write_table
@@ -42,7 +42,7 @@ def executor_for(placed: Placed, workers: WorkerParams | None = None) -> Executo
             raise InputError("workers.executor: 'ray' is not installed: pip install 'citer[ray]'")
         from citer.executors.actors import connect
 
-        return connect(placed.device)
+        return connect("GPU" if placed.device.type == "cuda" else "CPU")
     if gpus := _gpus(placed):
         return Spawned(gpus)
     threads = torch.get_num_threads()
@@ -60,16 +60,6 @@ def _gpus(placed: Placed) -> list[str]:
         return []
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     return listed.split(",")[:count] if listed else [str(n) for n in range(count)]
-
-
-def deal(items: Sequence[I], workers: int) -> list[Sequence[I]]:
-    """Deal items in turn to as many units as there are workers. No unit is empty."""
-    return [items[n::workers] for n in range(min(workers, len(items)))]
-
-
-def run_one(executor: Executor, job: Job[I, R], unit: Unit[I], advance: Advance) -> R:
-    (result,) = executor.run(job, [unit], advance)
-    return result
 
 
 def write_tables(

@@ -15,7 +15,6 @@ from citer.decoding.served import verifier_of
 from citer.decoding.verifier import Verifier
 from citer.evaluation.sweep import choices, request
 from citer.executors.base import Executor, Unit
-from citer.executors.choose import run_one
 from citer.models.pair import Pair
 from citer.models.sampling import Sampler, stable_hash
 from citer.progress import Advance, progress
@@ -39,7 +38,7 @@ def transcript(
     engine = Engine(pair, decode.slots, decode.max_new_tokens, delayed=True)
     job = _Reader(pair, engine, policy, sampler)
     with progress(f"{method} token by token", len(asked), "answers") as advance:
-        decoded = run_one(executor, job, Unit("the transcript", asked), advance)
+        [decoded] = executor.run(job, [Unit("the transcript", asked)], advance)
     spoken = count_spoken(decoded)
     return Transcript(method, f"{policy.rule:.4g}", len(asked), spoken, decoded[:SHOWN])
 
