@@ -95,8 +95,8 @@ def evaluate(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> di
 
 
 def refer(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> dict[str, bytes]:
-    trying = Trying(False, ALL_GREEDY, slots=2, max_new_tokens=12)
-    write("LLM", pair, executor, taught.problems, trying, folder)
+    engine = Engine(pair, slots=2, max_new_tokens=12)
+    write("LLM", engine, executor, taught.problems, Trying(False, ALL_GREEDY), folder)
     return files(folder)
 
 

@@ -14,22 +14,16 @@ from citer.decoding.policy import LLM_ALONE
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import answered, parts_of, request
 from citer.executors.base import Executor
-from citer.models.pair import Pair
 from citer.models.sampling import Sampler
 from citer.progress import Advance
 from citer.storage.schema import WRITTEN
 
 
 class Trying(NamedTuple):
-    """How the LLM answers, and whether an answer must be right if it is graded.
-
-    It answers `slots` questions at once, with at most `max_new_tokens` tokens each.
-    """
+    """How the LLM answers, and whether an answer must be right if it is graded."""
 
     must_be_right: bool
     sampler: Sampler
-    slots: int
-    max_new_tokens: int
 
 
 class Written(NamedTuple):
@@ -43,7 +37,7 @@ class Written(NamedTuple):
 
 def write(
     title: str,
-    pair: Pair,
+    engine: Engine,
     executor: Executor,
     problems: Sequence[Problem],
     trying: Trying,
@@ -52,9 +46,8 @@ def write(
     """Return what the LLM alone writes for each problem, by id.
 
     A part of the problems with a file in `folder` is not answered again, so `folder` must belong to
-    this pair, these problems and this `trying`.
+    this engine's pair and limits, these problems and this `trying`.
     """
-    engine = Engine(pair, trying.slots, trying.max_new_tokens)
     parts = parts_of(problems, engine, folder)
     rows = answered(executor, partial(_write, engine, trying), parts, WRITTEN, title)
     return {row.pop("problem_id"): Written(**row) for row in rows}

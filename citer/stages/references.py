@@ -11,6 +11,7 @@ from citer.data.problems import Problem, read_problems, seeded, write_problems
 from citer.data.references import JUDGED, TRAINING, asked_of_llm, judged, learned
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import failures
+from citer.decoding.engine import Engine
 from citer.errors import InputError
 from citer.labelling.references import Trying, Written, write
 from citer.models.bundle import folder_identity
@@ -55,7 +56,6 @@ def run(params: Params) -> None:
         reason = "the LLM finished no answer that can be a reference"
         raise InputError(f"references: nothing left of {', '.join(empty)}: {reason}")
     with replacing(paths.REFERENCES) as aside:
-        aside.mkdir()
         for split in SPLITS:
             stored = table_metadata(paths.problems(split))
             del stored["schema_version"]  # that of the new table is written
@@ -94,19 +94,15 @@ def _write(questions: Splits, params: Params) -> dict[str, Written]:
         check_room(paths.named(problems, paths.problems), folders, params.decode.max_new_tokens)
     partial = _partial(folders, params)
     pair, executor = open_pair(folders, params.pair, params.workers)
+    engine = Engine(pair, params.decode.slots, params.decode.max_new_tokens)
+    right = Trying(True, ALL_GREEDY)
+    as_evaluated = Trying(False, Sampler(params.evaluate.sampling, params.seed))
     written: dict[str, Written] = {}
-    for split, trying in _ways(params).items():
-        if asked_of := questions[split]:
-            written |= write(f"LLM on {split}", pair, executor, asked_of, trying, partial / split)
+    for split, own in questions.items():
+        if own:
+            trying, folder = as_evaluated if split in JUDGED else right, partial / split
+            written |= write(f"LLM on {split}", engine, executor, own, trying, folder)
     return written
-
-
-def _ways(params: Params) -> dict[str, Trying]:
-    """Return how the LLM answers each split: validation and test as in the evaluation."""
-    limits = params.decode.slots, params.decode.max_new_tokens
-    right = Trying(True, ALL_GREEDY, *limits)
-    any_answer = Trying(False, Sampler(params.evaluate.sampling, params.seed), *limits)
-    return dict.fromkeys(TRAINING, right) | dict.fromkeys(JUDGED, any_answer)
 
 
 def _partial(folders: PairFolder, params: Params) -> Path:
