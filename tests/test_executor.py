@@ -15,8 +15,8 @@ import torch
 
 from citer.errors import InputError
 from citer.executors.base import InLine, Unit
-from citer.executors.choose import write_tables
 from citer.executors.processes import Forked
+from citer.executors.tables import write_tables
 from citer.progress import Advance
 from citer.storage.tables import read_table
 

@@ -23,7 +23,7 @@ from citer.decoding.verifier import Query, Verifier
 from citer.evaluation.cost import Batch, Prices, Trace
 from citer.evaluation.methods import PLAIN, Row, Style
 from citer.executors.base import Executor, Job
-from citer.executors.choose import write_tables
+from citer.executors.tables import write_tables
 from citer.models.pair import Pair
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import Advance, progress
