@@ -47,8 +47,6 @@ class ModelRunner:
         for slot, kept, _ in all_held:
             self.cache.cut(slot, min(kept, self.cache.lengths[slot]))
         fresh = [(h.slot, h.trunk) for h in all_held if h.trunk and not self.cache.lengths[h.slot]]
-        if not fresh:
-            return
         slots = {trunk.ids: slot for slot, trunk in fresh}
         new = {ids: slot for ids, slot in slots.items() if ids not in self._trunks}
         if new:

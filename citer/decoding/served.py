@@ -45,9 +45,8 @@ class ServedVerifier:
         new = sum(len(q.ids) - kept for q, kept in zip(queries, held, strict=True))
         self.work.add(new, sum(len(q.ids) for q in queries))
         found = self._at_ends(queries)
-        left = [n for n in range(len(queries)) if n not in found]
-        found |= zip(left, self._in_prompts([queries[n] for n in left]), strict=True)
-        return [found[n] for n in range(len(queries))]
+        found |= self._in_prompts([query for query in queries if query.slot not in found])
+        return [found[query.slot] for query in queries]
 
     def score(self, texts: Sequence[Text]) -> ForcedScores:
         choices = self._read([list(text.ids) for text in texts])
@@ -60,28 +59,29 @@ class ServedVerifier:
         return ForcedScores(token_N.int(), logprob_N, margin_N)
 
     def _at_ends(self, queries: Sequence[Query]) -> dict[int, list[Verdict]]:
-        """Return the verdicts of the queries with one position, unless a draft is too unlikely."""
-        single = [n for n, query in enumerate(queries) if query.first == len(query.ids)]
-        prompts = [list(queries[n].ids) for n in single]
+        """Return the verdicts of the queries with one position, by slot.
+
+        Leaves out those whose drafts are too unlikely.
+        """
+        single = [query for query in queries if query.first == len(query.ids)]
+        prompts = [list(query.ids) for query in single]
         choices = self._model.complete(prompts, LIKELIEST) if single else []
-        chances = {n: choice.after for n, choice in zip(single, choices, strict=True)}
-        drafts = {n: queries[n].draft for n in single}
         return {
-            n: [self.verdict(each, drafts[n])]
-            for n, each in chances.items()
-            if drafts[n] is None or drafts[n] in self._counted(each)
+            query.slot: [self.verdict(choice.after, query.draft)]
+            for query, choice in zip(single, choices, strict=True)
+            if query.draft is None or query.draft in self._counted(choice.after)
         }
 
-    def _in_prompts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
-        """Return the verdicts of queries whose drafts are appended to their prompts."""
+    def _in_prompts(self, queries: Sequence[Query]) -> dict[int, list[Verdict]]:
+        """Return the verdicts of queries whose drafts are appended to their prompts, by slot."""
         drafts = [[] if query.draft is None else [query.draft] for query in queries]
         prompts = [[*query.ids, *draft] for query, draft in zip(queries, drafts, strict=True)]
-        verdicts = []
+        found = {}
         for query, choice in zip(queries, self._read(prompts), strict=True):
             chances = [*choice.of_prompt(query.first), choice.after]
             pairs = zip(chances, query.judged_tokens, strict=False)
-            verdicts.append([self.verdict(*pair) for pair in pairs])
-        return verdicts
+            found[query.slot] = [self.verdict(*pair) for pair in pairs]
+        return found
 
     def _read(self, prompts: list[list[int]]) -> list[Choice]:
         # So many of the likeliest tokens have two that count, if all are below `size`.
