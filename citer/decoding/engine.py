@@ -52,6 +52,8 @@ class Engine:
     one does. On a GPU, short forwards run as CUDA graphs, unless `make_graphs` is `no_graphs`.
     """
 
+    _drafts: Drafts
+
     def __init__(
         self,
         pair: Pair,
@@ -121,13 +123,11 @@ class Engine:
                 self.cancel(handle)
 
     def submit(self, request: Request, policy: Policy, *more: Policy) -> Handle:
-        """Queue a request until a slot is free. Several policies share its forwards.
+        """Queue a request until a slot is free. Policies of one drafter share its forwards.
 
-        Raises InputError as `check` does, ValueError for policies of several drafters.
+        Raises InputError as `check` does.
         """
         policies = (policy, *more)
-        if len(drafters := {each.rule.draft for each in policies}) > 1:
-            raise ValueError(f"{request.key}: {len(drafters)} drafters, expected one")
         self.check(request)
         if not self._sequences:
             self._start_over()

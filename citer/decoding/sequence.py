@@ -156,7 +156,6 @@ class Sequence:
         self.slm_read = len(self.ids)
 
     def take_verdicts(self, verdicts: list[Verdict]) -> None:
-        """Take the LLM's verdicts on `query`."""
         first = self._llm_reads_to - self.begin + 1 - len(verdicts)
         self._verdicts.update(enumerate(verdicts, first))
         self.llm_read = self._llm_reads_to

@@ -12,13 +12,11 @@ from tests.decoding.reference import random_scorer, uncached
 from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 
 
-def test_policies_of_one_request_have_one_drafter_except_in_a_sweep(pair: Pair) -> None:
+def test_a_sweep_has_policies_of_several_drafters(pair: Pair) -> None:
     engine, [request] = Engine(pair, 2, MAX_NEW_TOKENS), make_requests(1)
     policies = [
         Policy(random_scorer, Rule("every", 2, 0.5, draft=draft)) for draft in ("slm", "both")
     ]
-    with pytest.raises(ValueError, match="2 drafters, expected one"):
-        engine.submit(request, *policies)
     answers = {answer.policy: answer for answer in engine.sweep([request], policies)}
     for policy in policies:
         tokens, _ = uncached(pair, request, policy, MAX_NEW_TOKENS)
