@@ -34,7 +34,7 @@ from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.storage.code import code_digest
 from citer.storage.schema import CASES, PREFERENCE
-from citer.storage.tables import digest, partial_dir, remove, replacing, write_table
+from citer.storage.tables import digest, partial_dir, remove, write_table
 
 
 class Inputs(NamedTuple):
@@ -64,8 +64,7 @@ def run(params: Params, iteration: int) -> None:
     metadata = _metadata(inputs, params, iteration, calibration)
     if failed:
         metadata["failed_grades"] = {each.task: each.answers for each in failed}
-    with replacing(paths.preferences(iteration).parent) as aside:
-        write_table(aside / paths.preferences(iteration).name, labels, PREFERENCE, metadata)
+    write_table(paths.preferences(iteration), labels, PREFERENCE, metadata)
     remove(partial)
     say(_summary(labeller, inputs.tokens, labels))
     for line in filter(None, (calibration, *failed)):
