@@ -16,10 +16,6 @@ class Killing:
     killed: int = 0
 
     @property
-    def workers(self) -> int:
-        return self.executor.workers
-
-    @property
     def remote(self) -> bool:
         return self.executor.remote
 

@@ -15,8 +15,8 @@ import torch
 
 from citer.errors import InputError
 from citer.executors.base import InLine, Unit
-from citer.executors.choose import deal, write_tables
 from citer.executors.processes import Forked
+from citer.executors.tables import write_tables
 from citer.progress import Advance
 from citer.storage.tables import read_table
 
@@ -90,13 +90,6 @@ def test_forked_results_equal_results_in_line_and_come_once(children: Children) 
 def test_no_more_processes_run_than_there_are_workers(children: Children) -> None:
     running = [len(children()) for _ in Forked(3).run(products, units(9), ignore)]
     assert max(running) <= 3
-
-
-@pytest.mark.parametrize(
-    ("count", "dealt"), [(5, [[0, 2, 4], [1, 3]]), (2, [[0], [1]]), (1, [[0]]), (0, [])]
-)
-def test_items_are_dealt_to_the_parts_in_turn(count: int, dealt: list[list[int]]) -> None:
-    assert deal(list(range(count)), 2) == dealt
 
 
 def test_the_threads_of_the_parent_still_work_after_a_fork() -> None:

@@ -95,7 +95,7 @@ def evaluate(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> di
 
 
 def refer(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> dict[str, bytes]:
-    engine = Engine(pair, 2, max_new_tokens=12)
+    engine = Engine(pair, slots=2, max_new_tokens=12)
     write("LLM", engine, executor, taught.problems, Trying(False, ALL_GREEDY), folder)
     return files(folder)
 

@@ -22,6 +22,8 @@ Minutes = Annotated[
 ITERATED = frozenset({"choose", "evaluate", "label", "train", "transcribe"})
 # Stages that run without the extra `pipeline`.
 LIGHT = frozenset({"code", "label", "references", "score_llm", "score_slm", "transcribe"})
+# Stages that run no model, or announce themselves if they do.
+QUIET = frozenset({"code", "prepare", "references", "choose", "report"})
 # The help of each stage. Typer removes the indentation.
 DESCRIPTIONS = {
     "code": "Write a digest of each stage's code, by which DVC finds the stages that are stale.",
@@ -78,8 +80,11 @@ def _run_stage(name: str, *args: Any, params: Params | None = None) -> None:
     stage = module_of(name)
     gc.freeze()
     gc.enable()
+    from citer.models.device import announce
     from citer.stages.origin import rows_named
 
+    if name not in QUIET:
+        announce(" ".join(map(str, (name, *args))), params.pair)
     with rows_named(params.prepare):
         stage.run(params, *args)
 

@@ -8,19 +8,18 @@ one forward: it reads the tokens that it has not seen, judges them and writes th
 A request may have several policies, which share forwards (`citer.decoding.sequence`).
 """
 
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from itertools import chain, count, islice
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 import torch
 
 from citer.decoding.answer import Answer, Limits, Request, Work, Written, llm_runs
-from citer.decoding.policy import Policy, Scorer
+from citer.decoding.policy import Policy
 from citer.decoding.runner import Drafts, Held, MakeGraphs, ModelRunner
 from citer.decoding.sequence import Draft, Handle, Need, Sequence
-from citer.decoding.served import ServedVerifier, verifier_in
+from citer.decoding.served import ServedVerifier, verifier_of
 from citer.errors import InputError
 from citer.models.cache import Row
 from citer.models.graphs import cuda_graphs
@@ -53,6 +52,8 @@ class Engine:
     one does. On a GPU, short forwards run as CUDA graphs, unless `make_graphs` is `no_graphs`.
     """
 
+    _drafts: Drafts
+
     def __init__(
         self,
         pair: Pair,
@@ -61,21 +62,15 @@ class Engine:
         delayed: bool = False,
         make_graphs: MakeGraphs = cuda_graphs,
     ) -> None:
-        if min(slots, max_new_tokens) < 1:
-            limits = f"{slots} slots, {max_new_tokens} new tokens"
-            raise ValueError(f"{limits}: expected at least one of each")
         self.pair = pair
         self.slots = slots
         self.limits = Limits(pair.eos_ids, max_new_tokens, pair.stops)
         self.delayed = delayed
         self.make_graphs = make_graphs
         self._slm = ModelRunner(pair.slm, slots, make_graphs)
-        self._verifier = verifier_in(pair, slots, make_graphs)
+        self._verifier = verifier_of(pair.llm, pair.vocabulary, slots, make_graphs)
         self._handles = map(Handle, count())
         self._sequences: dict[Handle, Sequence] = {}  # of requests that are not finished
-        self._queue: deque[Sequence] = deque()
-        self._waiting: dict[Need, list[Sequence]] = {Need.SLM: [], Need.LLM: []}
-        self._drafts = Drafts(pair, ())
         self._start_over()
 
     def __reduce__(self) -> tuple[type["Engine"], tuple[Any, ...]]:
@@ -116,7 +111,7 @@ class Engine:
         ]
         try:
             while True:
-                for request in islice(queue, max(0, len(self._free) - len(self._queue))):
+                for request in islice(queue, max(0, len(self._free) - len(self._queued()))):
                     handles.update(self.submit(request, *group) for group in groups)
                 if not self._sequences:
                     return
@@ -128,23 +123,19 @@ class Engine:
                 self.cancel(handle)
 
     def submit(self, request: Request, policy: Policy, *more: Policy) -> Handle:
-        """Queue a request until a slot is free. Several policies share its forwards.
+        """Queue a request until a slot is free. Policies of one drafter share its forwards.
 
-        Raises InputError as `check` does, ValueError for policies of several drafters.
+        Raises InputError as `check` does.
         """
         policies = (policy, *more)
-        if len(drafters := {each.rule.draft for each in policies}) > 1:
-            raise ValueError(f"{request.key}: {len(drafters)} drafters, expected one")
         self.check(request)
         if not self._sequences:
             self._start_over()
-        scorers = dict.fromkeys(each.scorer for each in policies)
-        if not scorers.keys() <= {*self._drafts.scorers}:
-            self._drafts = self._drafts.reading([*self._scorers(), *scorers])
+        scorers = dict.fromkeys([*self._drafts.scorers, *(each.scorer for each in policies)])
+        self._drafts = Drafts(self.pair, tuple(scorers))
         columns = {each: self._drafts.scorers.index(each.scorer) for each in policies}
         handle = next(self._handles)
         self._sequences[handle] = Sequence(handle, request, columns, self._limits(request))
-        self._queue.append(self._sequences[handle])
         return handle
 
     def check(self, request: Request) -> None:
@@ -165,16 +156,8 @@ class Engine:
     def cancel(self, handle: Handle) -> None:
         """Drop a request and free its slot at once. Ignores a finished request."""
         sequence = self._sequences.pop(handle, None)
-        if sequence is None:
-            return
-        self._drafts = self._drafts.reading(self._scorers())
-        if sequence in self._queue:
-            self._queue.remove(sequence)
-            return
-        self._free.append(sequence.slot)
-        for sequences in self._waiting.values():
-            if sequence in sequences:
-                sequences.remove(sequence)
+        if sequence and sequence.need:
+            self._free.append(sequence.slot)
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
@@ -184,42 +167,40 @@ class Engine:
         Only requests with a single policy have `Settled` events.
         """
         events: list[Event] = []
-        while self._queue and self._free:
-            sequence = self._queue.popleft()
+        queued = iter(self._queued())
+        while self._free and (sequence := next(queued, None)):
             sequence.slot = self._free.pop()
             events += self._go_on(sequence)
-        drafting, visiting = self._waiting[Need.SLM], self._waiting[Need.LLM]
+        visiting, drafting = self._in_need(Need.LLM), self._in_need(Need.SLM)
         runs_llm = llm_runs(*_deciding(visiting, drafting), delayed=self.delayed)
         sequences = visiting if runs_llm else drafting
-        sequences.sort(key=lambda each: each.slot)  # rows of neighbouring slots need no copy
         if runs_llm:
             self._visit(sequences)
         elif sequences:
             self._draft(sequences)
-        self._waiting[Need.LLM if runs_llm else Need.SLM] = []
         for sequence in sequences:
             events += self._go_on(sequence)
         return events
+
+    def _queued(self) -> list[Sequence]:
+        """The sequences without a slot, in the order of their requests."""
+        return [each for each in self._sequences.values() if not each.need]
+
+    def _in_need(self, need: Need) -> list[Sequence]:
+        """The sequences that need a model. Rows of neighbouring slots need no copy."""
+        waiting = (each for each in self._sequences.values() if each.need is need)
+        return sorted(waiting, key=lambda each: each.slot)
 
     def _start_over(self) -> None:
         """Give slots and scorer columns in the same order to every run."""
         self._free = list(range(self.slots))[::-1]
         self._drafts = Drafts(self.pair, ())
 
-    def _scorers(self) -> dict[Scorer, None]:
-        """The scorers of the requests in flight."""
-        return dict.fromkeys(
-            chain.from_iterable(sequence.scorers for sequence in self._sequences.values())
-        )
-
     def _go_on(self, sequence: Sequence) -> list[Event]:
-        """Queue a sequence for the model that it needs next. Free its slot if it needs none."""
-        need, answers = sequence.go_on()
-        if need is Need.NOTHING:
-            del self._sequences[sequence.handle]
-            self._free.append(sequence.slot)
-        else:
-            self._waiting[need].append(sequence)
+        """Let a sequence go on until it needs a model. Free its slot if it needs none."""
+        sequence.need, answers = sequence.go_on()
+        if sequence.need is Need.NOTHING:
+            self.cancel(sequence.handle)
         events: list[Event] = [Finished(sequence.handle, answer) for answer in answers]
         if sequence.single and (written := sequence.newly_settled()):
             events.insert(0, Settled(sequence.handle, written))

@@ -1,7 +1,7 @@
 """Run a model with one KV cache slot per sequence. Only tokens that a slot lacks are computed."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from citer.decoding.answer import Trunk, Work
-from citer.decoding.policy import Scorer, StepView, always_slm
+from citer.decoding.policy import Scorer, StepView
 from citer.models.cache import Read, Row, SlotCache
 from citer.models.graphs import Graphs, cuda_graphs
 from citer.models.pair import LanguageModel, Pair
@@ -47,8 +47,6 @@ class ModelRunner:
         for slot, kept, _ in all_held:
             self.cache.cut(slot, min(kept, self.cache.lengths[slot]))
         fresh = [(h.slot, h.trunk) for h in all_held if h.trunk and not self.cache.lengths[h.slot]]
-        if not fresh:
-            return
         slots = {trunk.ids: slot for slot, trunk in fresh}
         new = {ids: slot for ids, slot in slots.items() if ids not in self._trunks}
         if new:
@@ -66,19 +64,12 @@ class ModelRunner:
 
         No two rows may have the same slot. Returns what `read` gives per row of `Row.given`.
         """
-        replayed = self._replay(rows, read) if self._graphs else {}
-        left = [row for row in rows if row.slot not in replayed] if replayed else rows
-        if not left:
-            return [replayed[row.slot] for row in rows]
-        groups = self._groups(left)
-        parts = list(map(self._forward, groups))
-        given_WK, noise_R6 = _read_with(left, self.model.device)
-        lines = iter(read(_in_order(parts, groups, left), given_WK, noise_R6).tolist())
-        results = [list(islice(lines, len(row.given))) for row in left]
-        if not replayed:
-            return results
-        replayed |= zip(_slots(left), results, strict=True)
-        return [replayed[row.slot] for row in rows]
+        results = self._replay(rows, read)
+        if left := [row for row in rows if row.slot not in results]:
+            given_WK, noise_R6 = _read_with(left, self.model.device)
+            lines = iter(read(self._states(left), given_WK, noise_R6).tolist())
+            results |= {row.slot: list(islice(lines, len(row.given))) for row in left}
+        return [results[row.slot] for row in rows]
 
     def _replay(self, rows: Sequence[Row], read: Read) -> dict[int, Results]:
         """Run the rows of filled slots as a CUDA graph, if they are short enough for one."""
@@ -88,14 +79,19 @@ class ModelRunner:
         self._count(begun)
         return dict(zip(_slots(begun), self._graphs.run(begun, read), strict=True))
 
-    def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
-        """Group the rows by forward. Empty slots are prefilled in a forward of their own.
+    def _states(self, rows: Sequence[Row]) -> Tensor:
+        """Return hidden_WH of the rows, in their order.
 
-        This costs less than to pad all short rows to the length of a prompt.
+        Empty slots are prefilled in a forward of their own. This costs less than to pad all short
+        rows to the length of a prompt.
         """
         begun = [row for row in rows if self.cache.lengths[row.slot]]
         fresh = [row for row in rows if not self.cache.lengths[row.slot]]
-        return [group for group in (begun, fresh) if group]
+        states: dict[int, Tensor] = {}
+        for group in filter(None, (begun, fresh)):
+            parts = self._forward(group).split([len(row.given) for row in group])
+            states |= zip(_slots(group), parts, strict=True)
+        return torch.cat([states[row.slot] for row in rows])
 
     def _forward(self, rows: Sequence[Row]) -> Tensor:
         """Run a forward. Return hidden_WH of the last tokens of each row."""
@@ -126,17 +122,6 @@ def _read_with(rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tenso
     return torch.tensor(given, device=device), noise_R6
 
 
-def _in_order(
-    parts: Sequence[Tensor], groups: Sequence[Sequence[Row]], rows: Sequence[Row]
-) -> Tensor:
-    """Join the hidden states of all groups. Return hidden_WH in the order of the rows."""
-    if len(parts) == 1:
-        return parts[0]
-    place = {row.slot: n for n, row in enumerate(rows)}
-    order = [place[row.slot] for group in groups for row in group for _ in row.given]
-    return torch.cat(list(parts))[torch.tensor(order, device=parts[0].device).argsort(stable=True)]
-
-
 @dataclass(frozen=True)
 class Drafts:
     """Computes the SLM's next token and its score by each scorer, on the device.
@@ -146,12 +131,6 @@ class Drafts:
 
     pair: Pair
     scorers: tuple[Scorer, ...]
-
-    def reading(self, scorers: Collection[Scorer]) -> "Drafts":
-        """Read these scorers. Those that have a column keep it; other columns are used again."""
-        new = iter([scorer for scorer in scorers if scorer not in self.scorers])
-        kept = [own if own in scorers else next(new, always_slm) for own in self.scorers]
-        return replace(self, scorers=(*kept, *new))
 
     def __call__(self, hidden_NH: Tensor, given_N2: Tensor, noise_R6: Tensor) -> Tensor:
         """Return draft_NC in float64: the token, and one score per scorer.

@@ -103,8 +103,8 @@ class Sequence:
         self.request = request
         self.limits = limits
         self.slot = -1  # none yet
+        self.need: Need | None = None  # as long as it has no slot
         self.single = len(policies) == 1
-        self.scorers = {policy.scorer for policy in policies}
         self.trunk = request.trunk
         self.seed = stable_hash(request.key)
         self.ids = [*request.prompt_ids, *request.prefix_ids]
@@ -156,7 +156,6 @@ class Sequence:
         self.slm_read = len(self.ids)
 
     def take_verdicts(self, verdicts: list[Verdict]) -> None:
-        """Take the LLM's verdicts on `query`."""
         first = self._llm_reads_to - self.begin + 1 - len(verdicts)
         self._verdicts.update(enumerate(verdicts, first))
         self.llm_read = self._llm_reads_to

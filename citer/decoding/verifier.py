@@ -71,18 +71,15 @@ class Verifier(Protocol):
     @property
     def work(self) -> Work:
         """The work of all calls of `verdicts` so far."""
-        ...
 
     def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
         """Return the verdicts of each query. No two queries may have the same slot."""
-        ...
 
     def score(self, texts: Sequence[Text]) -> ForcedScores:
         """Score the tokens of each text from `first` on, text after text.
 
         Raises InputError if the logits are not finite.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from citer.evaluation.cost import Trace
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.sweep import Line, Method, Result, Run, choices, request
 from citer.executors.base import Unit
-from citer.executors.choose import run_one
 from citer.models.pair import Pair
 from citer.models.router import HIGHEST, Head
 from citer.models.sampling import Sampler
@@ -111,7 +110,7 @@ def oracle_bound(study: "Study") -> Bound:
     def finish(_: Sequence[Run], alone: Alone) -> list[Run]:
         job, own = partial(_compared, study.pair, study.sampler), alone.llm.results
         with progress("oracle on test", len(own), "answers") as advance:
-            results = run_one(study.executor, job, Unit("the oracle", own), advance)
+            [results] = study.executor.run(job, [Unit("the oracle", own)], advance)
         return [replace(alone.llm, method="oracle", rule=AGREES, results=results, style=ORACLE)]
 
     return Bound(Line(Method("oracle", always_slm, ORACLE), []), finish)

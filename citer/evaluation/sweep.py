@@ -23,7 +23,7 @@ from citer.decoding.verifier import Query, Verifier
 from citer.evaluation.cost import Batch, Prices, Trace
 from citer.evaluation.methods import PLAIN, Row, Style
 from citer.executors.base import Executor, Job
-from citer.executors.choose import deal, write_tables
+from citer.executors.tables import write_tables
 from citer.models.pair import Pair
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import Advance, progress
@@ -190,8 +190,8 @@ def parts_of(
     So the number of parts does not depend on the number of workers.
     """
     size = FEW if engine.pair.is_slow else REFILLS * engine.slots
-    dealt = deal(problems, max(LEAST_PARTS, ceil(len(problems) / size)))
-    return {folder / f"{n}-of-{len(dealt)}.parquet": part for n, part in enumerate(dealt, 1)}
+    count = min(len(problems), max(LEAST_PARTS, ceil(len(problems) / size)))
+    return {folder / f"{n + 1}-of-{count}.parquet": problems[n::count] for n in range(count)}
 
 
 def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:

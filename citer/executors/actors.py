@@ -11,27 +11,22 @@ import os
 import pickle
 import re
 import socket
-import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from traceback import format_exc
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from citer.errors import InputError, TemporaryError
 from citer.executors.base import I, Job, R, Unit, count_death, noted
 from citer.progress import Advance
-
-if TYPE_CHECKING:  # an actor without a job need not import it
-    import torch
 
 Resource = Literal["CPU", "GPU"]
 NEEDS = {"CPU": {"num_cpus": 1}, "GPU": {"num_cpus": 0, "num_gpus": 1}}
@@ -52,10 +47,10 @@ class _Task:
 Tasks = dict[ObjectRef, _Task]
 
 
-def connect(device: "torch.device") -> "RayActors":
+def connect(resource: Resource) -> "RayActors":
     """Connect this process to the Ray cluster of `$RAY_ADDRESS`, or of `ray start` on this machine.
 
-    An actor gets a GPU if `device` is one, else a core. Raises InputError if no cluster answers.
+    Raises InputError if no cluster answers.
     """
     named = os.environ.get("RAY_ADDRESS")
     address = named or (CURRENT.read_text() if CURRENT.exists() else "")
@@ -64,7 +59,7 @@ def connect(device: "torch.device") -> "RayActors":
         expected = "expected HOST:PORT of a Ray cluster, or `ray start --head` on this machine"
         raise InputError(f"{lost}, {expected}")
     _join(address)
-    return RayActors("GPU" if device.type == "cuda" else "CPU")
+    return RayActors(resource)
 
 
 def _join(address: str) -> None:
@@ -128,17 +123,18 @@ class RayActors:
                 task = tasks.pop(reference)
                 self._idle.append(task.actor)
                 try:
-                    ended: _Ended = ray.get(reference)
+                    result, done = ray.get(reference)
+                except RayTaskError as error:
+                    error.cause.add_note(str(error))  # with the traceback
+                    raise error.cause from None
                 except RayError as error:  # the actor, its machine or the result is lost
                     self._end_idle()  # it is one of them, and its machine may have had others
                     count_death(deaths, task.unit, _reason(error))
                     advance(-task.done)
                     waiting.append(task.unit)
                 else:
-                    advance(ended.done - task.done)
-                    if ended.error:
-                        raise ended.error
-                    yield ended.result
+                    advance(done - task.done)
+                    yield result
         finally:
             for actor in [*self._starting.values(), *(task.actor for task in tasks.values())]:
                 ray.kill(actor)
@@ -184,25 +180,12 @@ class RayActors:
         while self._idle:
             ray.kill(self._idle.pop())
 
-    def close(self) -> None:
-        """End all actors."""
-        self._end_idle()
-        ray.kill(self._board)
-
 
 def _reason(error: Exception) -> str:
     """Return one sentence of Ray's long message."""
     lines = str(error).strip().splitlines()
     because = re.search(r"because ([^.]*)", str(error))
     return because[1] if isinstance(error, RayActorError) and because else lines[-1]
-
-
-class _Ended(NamedTuple):
-    """The result or the exception of a unit, and all of its progress."""
-
-    result: Any
-    error: Exception | None
-    done: float
 
 
 class _Board:
@@ -238,23 +221,18 @@ class _Actor:
             raise InputError(f"{self.folder}: not on {socket.gethostname()}: {expected}")
         os.chdir(self.folder)
 
-    def run(self, job: list[ObjectRef], unit: Unit[Any], attempt: int) -> _Ended:
-        done, written = 0.0, time.monotonic()
+    def run(self, job: list[ObjectRef], unit: Unit[Any], attempt: int) -> tuple[Any, float]:
+        """Return the result of a unit, and all of its progress."""
+        done = 0.0
 
         def advance(count: float) -> None:
-            nonlocal done, written
+            nonlocal done
             done += count
-            if (now := time.monotonic()) > written + SECONDS:
-                self.board.write.remote(attempt, done)
-                written = now
+            self.board.write.remote(attempt, done)
 
-        try:
-            with noted(unit):
-                result = self._loaded(job[0])(unit.inputs, advance=advance)
-        except Exception as error:  # returned, because Ray would raise another type
-            error.add_note(format_exc())
-            return _Ended(None, error, done)
-        return _Ended(result, None, done)
+        with noted(unit):
+            result = self._loaded(job[0])(unit.inputs, advance=advance)
+        return result, done
 
     def _loaded(self, reference: ObjectRef) -> Job[Any, Any]:
         """Return the job. Unpickling it loads its models."""

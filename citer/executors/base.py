@@ -41,10 +41,6 @@ class Executor(Protocol):
     """Runs units, in this process or in others."""
 
     @property
-    def workers(self) -> int:
-        """The number of units that run at the same time."""
-
-    @property
     def remote(self) -> bool:
         """Whether workers load models from their folders, so that this process needs no weights."""
 
@@ -60,7 +56,6 @@ class Executor(Protocol):
 class InLine:
     """Runs units one after another in this process."""
 
-    workers = 1
     remote = False
 
     def run(self, job: Job[I, R], units: Sequence[Unit[I]], advance: Advance) -> Iterator[R]:

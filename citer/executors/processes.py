@@ -55,7 +55,6 @@ class Spawned:
     remote = True
 
     def __init__(self, devices: Sequence[str]) -> None:
-        self.workers = len(devices)
         self.devices = devices
         self._workers = [_Worker(SPAWN, device) for device in devices]
         self._job: object = None

@@ -16,7 +16,7 @@ from citer.data.tasks.grading import WRONG, Grade, assess
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.executors.base import Executor
-from citer.executors.choose import write_tables
+from citer.executors.tables import write_tables
 from citer.labelling.contests import Branch, Contest, Decision, Method, preferences, token_cases
 from citer.progress import Advance, progress
 from citer.storage.schema import PREFERENCE

@@ -47,7 +47,7 @@ def write(
     """Return what the LLM alone writes for each problem, by id.
 
     A part of the problems with a file in `folder` is not answered again, so `folder` must belong to
-    this engine, these problems and this `trying`.
+    this engine's pair and limits, these problems and this `trying`.
     """
     parts = parts_of(problems, engine, folder)
     rows = answered(executor, partial(_write, engine, trying), parts, WRITTEN, title)

@@ -17,7 +17,7 @@ from citer.decoding.served import verifier_of
 from citer.decoding.verifier import Verifier
 from citer.errors import InputError
 from citer.executors.base import WorkerParams
-from citer.executors.choose import write_tables
+from citer.executors.tables import write_tables
 from citer.models.folder import Carded, PairFolder
 from citer.models.outlined import open_model
 from citer.models.pair import LanguageModel, Predicted, Text, predict

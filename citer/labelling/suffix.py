@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from citer.decoding.served import verifier_in
+from citer.decoding.served import verifier_of
 from citer.decoding.verifier import Query
 from citer.executors.base import Executor
 from citer.labelling.contests import Branch, Contest, Decision
@@ -71,7 +71,7 @@ class Suffix:
         """Return the falls over the contested tokens and the last `ending` tokens after them."""
         odds: dict[str, np.ndarray] = {}
         # A new verifier has empty slots: what it computes does not depend on earlier calls.
-        verifier = verifier_in(self.pair, self.slots)
+        verifier = verifier_of(self.pair.llm, self.pair.vocabulary, self.slots)
         for turns in _calls(_queues(contests), self.slots):
             queries = [_query(turn, self.pair.ended, ending) for turn in turns]
             for turn, verdicts in zip(turns, verifier.verdicts(queries), strict=True):

@@ -1,12 +1,15 @@
-"""Models whose weights only worker processes load, and the choice between them and loaded ones."""
+"""Who runs the units of a stage, and models whose weights only worker processes load."""
 
+import os
 from dataclasses import replace
+from importlib.util import find_spec
 
 import torch
 
 from citer.config.pair import PairParams
+from citer.errors import InputError
 from citer.executors.base import Executor, InLine, WorkerParams
-from citer.executors.choose import executor_for
+from citer.executors.processes import Forked, Spawned
 from citer.models.device import device_for
 from citer.models.folder import Carded, ModelFolder, PairFolder, outline
 from citer.models.pair import LanguageModel, Pair, load_model, load_pair, make_model, make_pair
@@ -49,3 +52,33 @@ def outline_model(name: str, folder: ModelFolder, params: PairParams) -> Languag
         round_weights(network)
     model = make_model(name, folder, params, network)
     return replace(model, runs_on=device_for(name, params))
+
+
+def executor_for(placed: Pair | LanguageModel, workers: WorkerParams) -> Executor:
+    """Return a process for each visible GPU, forks for a small model on a CPU, or this process.
+
+    Raises InputError if Ray is not installed, or if no cluster answers.
+    """
+    if workers.executor == "ray":
+        if find_spec("ray") is None:
+            raise InputError("workers.executor: 'ray' is not installed: pip install 'citer[ray]'")
+        from citer.executors.actors import connect
+
+        return connect("GPU" if placed.device.type == "cuda" else "CPU")
+    if gpus := _gpus(placed):
+        return Spawned(gpus)
+    threads = torch.get_num_threads()
+    return Forked(threads) if placed.is_small and threads > 1 else InLine()
+
+
+def _gpus(placed: Pair | LanguageModel) -> list[str]:
+    """Return the names of the GPUs that get a process each, or none if this process does the work.
+
+    CUDA_VISIBLE_DEVICES, if set, leaves a part of the machine's GPUs to this process.
+    """
+    several = placed.device.type == "cuda" and placed.fits_one_gpu
+    count = torch.cuda.device_count() if several else 0
+    if count < 2:
+        return []
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return listed.split(",")[:count] if listed else [str(n) for n in range(count)]

@@ -11,11 +11,10 @@ from citer.data.tasks.grading import WRONG, assess
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import SLM_ALONE, Policy
-from citer.decoding.served import verifier_in, verifier_of
+from citer.decoding.served import verifier_of
 from citer.decoding.verifier import Verifier
 from citer.evaluation.sweep import choices, request
 from citer.executors.base import Executor, Unit
-from citer.executors.choose import run_one
 from citer.models.pair import Pair
 from citer.models.sampling import Sampler, stable_hash
 from citer.progress import Advance, progress
@@ -39,7 +38,7 @@ def transcript(
     engine = Engine(pair, decode.slots, decode.max_new_tokens, delayed=True)
     job = _Reader(pair, engine, policy, sampler)
     with progress(f"{method} token by token", len(asked), "answers") as advance:
-        decoded = run_one(executor, job, Unit("the transcript", asked), advance)
+        [decoded] = executor.run(job, [Unit("the transcript", asked)], advance)
     spoken = count_spoken(decoded)
     return Transcript(method, f"{policy.rule:.4g}", len(asked), spoken, decoded[:SHOWN])
 
@@ -64,7 +63,8 @@ class _Reader:
 
     @cached_property
     def _verifiers(self) -> list[Verifier]:
-        return [verifier_of(self.pair.slm, self.pair.vocabulary), verifier_in(self.pair)]
+        models = self.pair.slm, self.pair.llm
+        return [verifier_of(model, self.pair.vocabulary) for model in models]
 
     def __call__(self, problems: Sequence[Problem], advance: Advance) -> list[Decoded]:
         asked = [request(problem, self.pair, self.sampler) for problem in problems]

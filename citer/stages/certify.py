@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import AliasPath, BaseModel, Field
 
 from citer.config.params import Params
 from citer.data.problems import Problem, read_problems
@@ -22,6 +22,8 @@ from citer.progress import Advance, progress, say
 from citer.rule import LLM
 from citer.stages import paths
 from citer.stages.folders import base_pair
+
+DRAFTS = AliasPath("metrics", "speculative_decoding")
 
 
 class Written(BaseModel):
@@ -38,13 +40,9 @@ class Drafts(BaseModel):
     num_accepted_draft_tokens: int = 0
 
 
-class Metrics(BaseModel):
-    speculative_decoding: Drafts | None = None
-
-
 class Completed(BaseModel):
     choices: Annotated[list[Written], Field(min_length=1)]
-    metrics: Metrics | None = None
+    drafts: Annotated[Drafts | None, Field(validation_alias=DRAFTS)] = None
 
 
 class Answer(NamedTuple):
@@ -63,18 +61,18 @@ def certify(params: Params, url: str, rule: str) -> bool:
     measure = Conditions.of(problems, None, {"llm": {"digest": ""}, "template": ""}).measure
     ask = _Asking(params, ServedFolder(Path(params.pair.llm), server=Server(url)))
     ask(problems[0], rule)  # a refusal comes before any work
-    clients = max(1, params.serve.batch)
     with progress("certify", 2 * len(problems), "answers") as advance:
-        routed = _all(ask, problems, rule, clients, advance)
-        alone = _all(ask, problems, f"{LLM}", clients, advance)
+        routed = ask.all(problems, rule, advance)
+        alone = ask.all(problems, f"{LLM}", advance)
     return _told(f"`{rule}` at {url}", measure, params, routed, alone)
 
 
 class _Asking:
-    """Asks a server one question by one rule."""
+    """Asks a server one question by one rule, or `serve.batch` of many at once."""
 
     def __init__(self, params: Params, served: ServedFolder) -> None:
         self._server, self._prompts = served.server, base_pair(params).prompts
+        self._clients = params.serve.batch
         self._common = {
             "model": served.listed.id,
             "max_tokens": params.decode.max_new_tokens,
@@ -86,25 +84,20 @@ class _Asking:
         own = {"prompt": self._prompts.prompt_ids(problem), "citer": {"rule": rule}}
         return self._server.ask("/v1/completions", Completed, self._common | own)
 
+    def all(self, problems: Sequence[Problem], rule: str, advance: Advance) -> list[Answer]:
+        answers = []
+        with ThreadPoolExecutor(self._clients) as pool:
+            replies = pool.map(partial(self, rule=rule), problems)
+            for problem, reply in zip(problems, replies, strict=True):
+                answers.append(_graded(problem, reply))
+                advance(1)
+        return answers
+
 
 def _graded(problem: Problem, reply: Completed) -> Answer:
     written = reply.choices[0]
     grade = WRONG if written.finish_reason == "length" else assess(problem, written.text)
-    found = reply.metrics and reply.metrics.speculative_decoding
-    return Answer(grade, found or Drafts())
-
-
-def _all(
-    ask: _Asking, problems: Sequence[Problem], rule: str, clients: int, advance: Advance
-) -> list[Answer]:
-    """Ask all questions, so many at once."""
-    answers = []
-    with ThreadPoolExecutor(clients) as pool:
-        replies = pool.map(partial(ask, rule=rule), problems)
-        for problem, reply in zip(problems, replies, strict=True):
-            answers.append(_graded(problem, reply))
-            advance(1)
-    return answers
+    return Answer(grade, reply.drafts or Drafts())
 
 
 def _told(

@@ -43,7 +43,6 @@ def run(params: Params, iteration: int) -> None:
     points, method = found.on_test, deployed(rules)
     kept = found.candidates.where(lambda row: row["split"] != HELD_OUT)
     with replacing(paths.report(iteration)) as aside:
-        aside.mkdir()
         write_findings(aside, kept, batches, stamp)
         write_json(aside / "chosen.json", {name: asdict(each) for name, each in rules.items()})
         write_json(aside / "threshold.json", asdict(rules[method]))

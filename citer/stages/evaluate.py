@@ -5,7 +5,6 @@ from citer.evaluation.candidates import scorers_of
 from citer.evaluation.cost import counted
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.models.bundle import check_identity, read_bundle
-from citer.models.device import announce
 from citer.models.router import Router
 from citer.stages import paths
 from citer.stages.asked import Asked
@@ -18,7 +17,6 @@ def run(params: Params, iteration: int) -> None:
     They depend neither on epsilon nor on delta: `choose` judges them.
     Raises InputError unless router, rivals and questions belong to the same study.
     """
-    announce(f"evaluate {iteration}", params.pair)
     origin = paths.router(iteration)
     router, card = read_bundle(origin)
     common, _ = read_bundle(paths.COMMON)
@@ -30,6 +28,5 @@ def run(params: Params, iteration: int) -> None:
     own = Router({name: head for name, head in router.heads.items() if name not in common.heads})
     findings = study.candidates(scorers_of(own.to(study.pair.slm.device)), rivals)
     with replacing(paths.answers(iteration)) as aside:
-        aside.mkdir()
         write_findings(aside, findings, batches, asked.stamp | ROUTER_STAMP)
     remove(study.partial)

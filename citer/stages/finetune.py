@@ -2,7 +2,6 @@
 
 from citer.config.params import Params
 from citer.data.problems import read_problems
-from citer.models.device import announce
 from citer.progress import say
 from citer.stages import paths
 from citer.stages.folders import base_slm
@@ -12,7 +11,6 @@ from citer.training.sft import finetune
 
 def run(params: Params) -> None:
     """Finetune and print the losses. Raises InputError if model, rows or parameters do not fit."""
-    announce("finetune", params.pair)
     base = base_slm(params)
     base.check()
     problems = read_problems(paths.referenced("sft"))

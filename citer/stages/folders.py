@@ -13,7 +13,6 @@ def _llm(params: Params) -> ModelFolder:
 
 
 def base_slm(params: Params) -> ModelFolder:
-    """The SLM before finetuning."""
     return ModelFolder(Path(params.pair.slm), params.prompts, params.pair.slm_weights)
 
 
@@ -23,7 +22,6 @@ def base_pair(params: Params) -> PairFolder:
 
 
 def finetuned_slm(params: Params) -> ModelFolder:
-    """The SLM after finetuning."""
     return ModelFolder(paths.SLM, params.prompts, params.pair.slm_weights)
 
 

@@ -25,7 +25,6 @@ from citer.labelling.contests import by_row
 from citer.labelling.labeller import Labeller, Rollout, label_in_chunks
 from citer.labelling.suffix import Calibration, Suffix, calibrate
 from citer.models.bundle import check_identity, read_bundle
-from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
 from citer.models.pair import Pair
@@ -36,7 +35,7 @@ from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.storage.code import code_digest
 from citer.storage.schema import CASES, PREFERENCE
-from citer.storage.tables import digest, partial_dir, remove, replacing, write_table
+from citer.storage.tables import digest, partial_dir, remove, write_table
 
 
 class Inputs(NamedTuple):
@@ -56,24 +55,20 @@ class Inputs(NamedTuple):
 
 def run(params: Params, iteration: int) -> None:
     """Label the tokens of the preference split. A killed run resumes at its unfinished chunk."""
-    announce(f"label {iteration}", params.pair)
     inputs = _read(params, iteration)
     pair, executor = open_pair(inputs.folders, params.pair, params.workers)
     partial = partial_dir("label", _digest(params, iteration))
     labeller, calibration = _labeller(executor, inputs, pair, params, iteration, partial)
     labels = label_in_chunks(executor, labeller, inputs.tokens, partial)
-    ungraded = labels.filter(pc.field("failure").is_valid()).select(["problem_id", "failure"])
-    keys, reasons = (column.to_pylist() for column in ungraded.columns)
-    failed = failures(zip((inputs.problems[key].task for key in keys), keys, reasons, strict=True))
+    graded = zip(*(labels[name].to_pylist() for name in ("problem_id", "failure")), strict=True)
+    failed = failures((inputs.problems[key].task, key, failure) for key, failure in graded)
     metadata = _metadata(inputs, params, iteration, calibration)
     if failed:
         metadata["failed_grades"] = {each.task: each.answers for each in failed}
-    with replacing(paths.preferences(iteration).parent) as aside:
-        aside.mkdir()
-        write_table(aside / paths.preferences(iteration).name, labels, PREFERENCE, metadata)
+    write_table(paths.preferences(iteration), labels, PREFERENCE, metadata)
     remove(partial)
     say(_summary(labeller, inputs.tokens, labels))
-    for line in (*([calibration] if calibration else []), *failed):
+    for line in filter(None, (calibration, *failed)):
         say(str(line))
 
 
@@ -120,8 +115,7 @@ def _labeller(
     """Return the labeller, and if it needs `suffix` the calibration of its margin."""
     limits = params.decode
     engine = Engine(pair, limits.slots, limits.max_new_tokens, delayed=True)
-    policy = routed(inputs.router.to(pair.slm.device), params.label.rule)
-    rollout = Rollout(engine, policy)
+    rollout = Rollout(engine, routed(inputs.router.to(pair.slm.device), params.label.rule))
     labeller = Labeller(inputs.problems, inputs.examples, rollout, iteration, pair.is_slow)
     if inputs.methods == "rollout":
         return labeller, None

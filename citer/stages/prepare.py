@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from citer.config.params import EvaluateParams, Params
@@ -155,7 +154,7 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
         for kind, count in Counter((p.task, p.source) for p in problems).items():
             numbers = map(str, (count, bare[kind], unanswered[kind]))
             table.add_row(split, task_label(kind[0]), kind[1], *numbers)
-    Console().print(table)
+    say(table)
     for source, count in Counter(p.source for p in separated.duplicates).items():
         say(f"{source}: {count} duplicates left out")
     kinds: dict[tuple[str, str], list[RowError]] = {}

@@ -15,7 +15,6 @@ from citer.decoding.policy import LLM_ALONE, SLM_ALONE, routed
 from citer.errors import InputError
 from citer.evaluation.methods import label
 from citer.evaluation.sweep import request
-from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.pair import Pair, load_pair
 from citer.models.room import check_examples, check_longest, check_room
@@ -53,7 +52,6 @@ def run(params: Params) -> None:
     Raises InputError if the LLM is certainly below the floor. The answers are written even then.
     Raises it before any model is loaded if a later stage would refuse a row.
     """
-    announce("probe", params.pair)
     splits = {split: read_problems(paths.problems(split)) for split in SPLITS}
     folders = base_pair(params)
     _check_rows(splits, folders, params)

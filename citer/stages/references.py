@@ -55,7 +55,6 @@ def run(params: Params) -> None:
         reason = "the LLM finished no answer that can be a reference"
         raise InputError(f"references: nothing left of {', '.join(empty)}: {reason}")
     with replacing(paths.REFERENCES) as aside:
-        aside.mkdir()
         for split in SPLITS:
             stored = table_metadata(paths.problems(split))
             del stored["schema_version"]  # that of the new table is written
@@ -95,18 +94,14 @@ def _write(questions: Splits, params: Params) -> dict[str, Written]:
     partial = _partial(folders, params)
     pair, executor = open_pair(folders, params.pair, params.workers)
     engine = Engine(pair, params.decode.slots, params.decode.max_new_tokens)
-    written: dict[str, Written] = {}
-    for split, trying in _ways(params).items():
-        if asked_of := questions[split]:
-            written |= write(f"LLM on {split}", engine, executor, asked_of, trying, partial / split)
-    return written
-
-
-def _ways(params: Params) -> dict[str, Trying]:
-    """Return how the LLM answers each split: validation and test as in the evaluation."""
     right = Trying(True, ALL_GREEDY)
-    any_answer = Trying(False, Sampler(params.evaluate.sampling, params.seed))
-    return dict.fromkeys(TRAINING, right) | dict.fromkeys(JUDGED, any_answer)
+    as_evaluated = Trying(False, Sampler(params.evaluate.sampling, params.seed))
+    written: dict[str, Written] = {}
+    for split, own in questions.items():
+        if own:
+            trying, folder = as_evaluated if split in JUDGED else right, partial / split
+            written |= write(f"LLM on {split}", engine, executor, own, trying, folder)
+    return written
 
 
 def _partial(folders: PairFolder, params: Params) -> Path:

@@ -38,7 +38,6 @@ def run(params: Params) -> None:
     rows, others = standings(found.points, found.chosen), found.others()
     text = "\n".join([*_sections(found, rows, others, sizes), ""])
     with replacing(paths.SUMMARY) as aside:
-        aside.mkdir()
         write_json(aside / "headline.json", headline(rows, found.last, others, sizes, measure))
         write_json(aside / WORTH, content(others, measure))
         own = {"train": _training(params), **_exceptions(found)}

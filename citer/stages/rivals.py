@@ -20,7 +20,6 @@ from citer.evaluation.points import RIVALS_STAMP, write_findings
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import Result
 from citer.models.bundle import check_identity, read_bundle
-from citer.models.device import announce
 from citer.models.room import with_room
 from citer.pairs.hints import shortfalls
 from citer.progress import say
@@ -39,7 +38,6 @@ def run(params: Params) -> None:
     questions are not all of one measure, or if the LLM is certainly right on too few validation
     questions.
     """
-    announce("rivals", params.pair)
     asked = Asked.read(params)
     measure = Conditions.stored(asked.stamp).measure
     router, card = read_bundle(paths.COMMON)
@@ -50,7 +48,6 @@ def run(params: Params) -> None:
     scorers = UNTRAINED | scorers_of(router.to(study.pair.slm.device))
     findings = study.fixed(scorers, partial(lessons_of, study))
     with replacing(paths.RIVALS) as aside:
-        aside.mkdir()
         write_findings(aside, findings, study.batches, asked.stamp | RIVALS_STAMP)
     remove(study.partial)
     for line in (_summary(findings.on_test, measure), *map(str, findings.failures)):

@@ -24,7 +24,7 @@ from citer.data.problems import Problem, read_problems
 from citer.data.tokens import read_features, read_identity, read_tokens
 from citer.labelling.contests import token_cases
 from citer.models.bundle import write_bundle
-from citer.models.device import announce, resolve_device
+from citer.models.device import resolve_device
 from citer.models.router import Head, Router
 from citer.stages import paths
 from citer.stages.folders import finetuned_slm
@@ -34,7 +34,6 @@ from citer.training.router import NARROW, Loss, Trained, train_head, train_logis
 
 def run(params: Params) -> None:
     """Write both bundles for the pair that scored the tokens, the second with its losses."""
-    announce("router0", params.pair)
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     problems = {each.problem_id: each for each in read_problems(paths.referenced("preference"))}
     examples = finetuned_slm(params).prompts.encode_all(problems.values())

@@ -3,15 +3,12 @@
 from citer.config.params import Params
 from citer.data.problems import read_problems
 from citer.labelling.scoring import score_half
-from citer.models.device import announce
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 
 
 def run(params: Params) -> None:
     """Score the references of the preference split that no shard has yet."""
-    announce("score_slm", params.pair)
-    folders = finetuned_pair(params)
     problems = read_problems(paths.referenced("preference"))
     own = paths.SLM_TOKENS, params.score, params.pair, params.workers
-    score_half("slm", folders, problems, *own)
+    score_half("slm", finetuned_pair(params), problems, *own)

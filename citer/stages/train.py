@@ -5,7 +5,7 @@ import pyarrow as pa
 from citer.config.params import Params
 from citer.data.tokens import read_features, read_identity
 from citer.models.bundle import check_identity, read_bundle, read_card, write_bundle
-from citer.models.device import announce, resolve_device
+from citer.models.device import resolve_device
 from citer.models.router import Router
 from citer.progress import say
 from citer.stages import paths
@@ -26,7 +26,6 @@ def run(params: Params, iteration: int) -> None:
 
     Raises InputError if another pair made the labels.
     """
-    announce(f"train {iteration}", params.pair)
     source = paths.preferences(iteration)
     identity = read_identity(paths.SLM_TOKENS, paths.LLM_TOKENS)
     labels = read_table(source, PREFERENCE)

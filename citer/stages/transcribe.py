@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from citer.config.params import Params, RuleText
 from citer.data.problems import read_problems
 from citer.decoding.policy import routed
-from citer.models.bundle import Place, check_identity, read_bundle
-from citer.models.device import announce
+from citer.models.bundle import check_identity, read_bundle
 from citer.models.outlined import open_pair
 from citer.models.sampling import Sampler
 from citer.report.decoded import transcript
@@ -19,12 +18,10 @@ from citer.storage.tables import read_as, write_json
 class _Deployed:
     method: str
     rule: RuleText
-    serve: Place
 
 
 def run(params: Params, iteration: int) -> None:
     """Write the transcript. Raises InputError if the router belongs to another pair."""
-    announce(f"transcribe {iteration}", params.pair)
     deployed = read_as(paths.report(iteration) / paths.DEPLOYED, _Deployed)
     router, card = read_bundle(paths.router(iteration))
     folders = finetuned_pair(params)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from citer.executors import actors as joining
 from citer.executors.base import Executor
@@ -21,7 +20,7 @@ class Cluster:
     """A Ray with one core, and the executor of this process on it."""
 
     def __init__(self) -> None:
-        self.executor: Executor = joining.connect(torch.device("cpu"))
+        self.executor: Executor = joining.connect("CPU")
 
     def start_machine(self, cores: int) -> subprocess.Popen[bytes]:
         """Start a second node, as an operator does on another machine. Do not wait for it."""
@@ -77,5 +76,4 @@ def cluster() -> Iterator[Cluster]:
         patch.setenv("RAY_ADDRESS", head.address_info["address"])
         started = Cluster()
         yield started
-        started.executor.close()
         ray.shutdown()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from citer.errors import InputError, TemporaryError
 from citer.executors import actors as joining
@@ -20,13 +19,13 @@ pytestmark = pytest.mark.slow
 UNITS = [Unit(f"unit {n}", n) for n in range(9)]
 
 STAGE = """
-import sys, torch
+import sys
 from pathlib import Path
 from citer.executors.base import Unit
 from citer.executors.actors import connect
 from tests.cluster.jobs import sleep
 
-list(connect(torch.device("cpu")).run(sleep, [Unit("one", Path(sys.argv[1]))], print))
+list(connect("CPU").run(sleep, [Unit("one", Path(sys.argv[1]))], print))
 """
 
 
@@ -97,7 +96,7 @@ def test_a_machine_without_the_projects_folder_is_named(
 ) -> None:
     monkeypatch.setattr("citer.executors.actors.Path.cwd", lambda: Path("/not/shared"))
     with cluster.machine(cores=1):
-        executor = joining.connect(torch.device("cpu"))
+        executor = joining.connect("CPU")
         with pytest.raises(TemporaryError, match=r"/not/shared: not on .+: expected the project's"):
             list(executor.run(jobs.place, UNITS, ignore))
 

@@ -14,7 +14,7 @@ from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine, Finished
 from citer.decoding.policy import LLM_ALONE, Policy
-from citer.decoding.served import Reading, ServedVerifier, verifier_of
+from citer.decoding.served import ServedVerifier, verifier_of
 from citer.decoding.verifier import Query, Verdict
 from citer.errors import InputError, TemporaryError
 from citer.labelling.scoring import half, score
@@ -116,26 +116,27 @@ def test_a_served_llm_gives_the_same_scores(here: Pair, model: ServedModel) -> N
 
 
 @pytest.mark.parametrize("size", [300, 384])
-def test_choices_are_those_of_the_vocabulary(size: int) -> None:
+def test_choices_are_those_of_the_vocabulary(model: ServedModel, size: int) -> None:
     """With all tokens listed, also those that only the LLM has."""
     logprob_NV = torch.randn(50, 384, dtype=torch.float64).log_softmax(-1)
     vocabulary = Vocabulary(size, (5, 7, 11))
     chances = [dict(enumerate(row)) for row in logprob_NV.tolist()]
     choices_NV = vocabulary.choices(logprob_NV)
     first_N, second_N = choices_NV.topk(2).values.unbind(1)
-    reading = Reading(vocabulary, "here")
+    verifier = ServedVerifier(model, vocabulary)
     for n, each in enumerate(chances):
-        token, logprob, margin = reading.scores(each, 5)
+        token, logprob, margin = verifier.scores(each, 5)
         assert token == choices_NV[n].argmax()
         assert logprob == pytest.approx(float(choices_NV[n].log_softmax(-1)[5]))
         assert margin == pytest.approx(float(first_N[n] - second_N[n]))
-        assert reading.verdict(each, 7).odds == 0  # not the EOS that is written
-        assert reading.verdict(each, None) == Verdict(token, None)
+        assert verifier.verdict(each, 7).odds == 0  # not the EOS that is written
+        assert verifier.verdict(each, None) == Verdict(token, None)
 
 
-def test_likely_tokens_beyond_the_slms_vocabulary_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^here: expected two .* below 4, .*; got \[1, 8, 9\]$"):
-        Reading(Vocabulary(4, (0,)), "here").verdict({9: -0.1, 8: -3.0, 1: -9.0}, None)
+def test_likely_tokens_beyond_the_slms_vocabulary_are_refused(model: ServedModel) -> None:
+    verifier = ServedVerifier(model, Vocabulary(4, (0,)))
+    with pytest.raises(InputError, match=r"^http.*: expected two .* below 4, .*; got \[1, 8, 9\]$"):
+        verifier.verdict({9: -0.1, 8: -3.0, 1: -9.0}, None)
 
 
 def test_a_request_that_samples_is_refused(model: ServedModel, here: Pair) -> None:

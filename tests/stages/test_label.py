@@ -89,7 +89,7 @@ def test_the_table_printed_counts_every_case(scored: Params, capsys: pytest.Capt
 def test_a_killed_stage_keeps_its_chunks_and_ends_in_the_same_bytes(scored: Params) -> None:
     whole = _labels(scored)
     paths.preferences(1).unlink()
-    run_killed(scored, "label", 1, module="citer.executors.choose", function="write_table")
+    run_killed(scored, "label", 1, module="citer.executors.tables", function="write_table")
     assert not paths.preferences(1).exists()
     assert len(list(PARTIAL.rglob("*.parquet"))) == 1
     assert _labels(scored) == whole

@@ -104,7 +104,7 @@ def test_a_killed_calibration_keeps_its_chunks_and_ends_in_the_same_bytes(scored
     label.run(scored, 1)
     whole = paths.preferences(1).read_bytes()
     paths.preferences(1).unlink()
-    run_killed(scored, "label", 1, module="citer.executors.choose", function="write_table")
+    run_killed(scored, "label", 1, module="citer.executors.tables", function="write_table")
     assert [path.parent.name for path in PARTIAL.rglob("*.parquet")] == ["rollouts"]
     label.run(scored, 1)
     assert paths.preferences(1).read_bytes() == whole

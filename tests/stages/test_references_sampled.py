@@ -8,7 +8,7 @@ from citer.config.params import Params, SamplingParams
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
 from citer.evaluation.sweep import request
-from citer.executors import choose as executor
+from citer.executors import tables as executor
 from citer.models.pair import Pair
 from citer.models.sampling import Sampler
 from citer.stages import paths, references
@@ -36,7 +36,7 @@ def test_a_killed_stage_keeps_its_parts_and_ends_in_the_same_bytes(
     assert not list(PARTIAL.rglob("*.parquet"))
     for split in SPLITS:
         paths.referenced(split).unlink()
-    run_killed(params, "references", module="citer.executors.choose", function="write_table")
+    run_killed(params, "references", module="citer.executors.tables", function="write_table")
     assert not paths.referenced("sft").exists()
     [kept] = PARTIAL.rglob("*.parquet")
     written: list[Path] = []

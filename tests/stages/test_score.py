@@ -169,7 +169,7 @@ def test_a_killed_stage_keeps_its_shards_and_ends_in_the_same_bytes(project: Par
     score_slm.run(project)
     whole = _shards(paths.SLM_TOKENS)
     shutil.rmtree(paths.SLM_TOKENS)
-    run_killed(project, "score_slm", module="citer.executors.choose", function="write_table")
+    run_killed(project, "score_slm", module="citer.executors.tables", function="write_table")
     kept = _stamps(paths.SLM_TOKENS)
     assert len(kept) == 1
     score_slm.run(project)

@@ -12,7 +12,7 @@ import torch
 from citer.config.params import Params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
-from citer.executors import choose as executor
+from citer.executors import tables as executor
 from citer.stages import evaluate, paths, rivals
 from citer.stages.asked import Asked
 from citer.storage.tables import PARTIAL
@@ -108,7 +108,7 @@ def test_a_killed_stage_ends_in_the_same_bytes(
 ) -> None:
     rivals.run(one_slot)
     whole = run(one_slot)
-    run_killed(one_slot, name, *iteration, module="citer.executors.choose", function="write_table")
+    run_killed(one_slot, name, *iteration, module="citer.executors.tables", function="write_table")
     assert len(parts()) == 1
     assert run(one_slot) == whole
 
