@@ -9,11 +9,15 @@ from citer.decoding.answer import Request, Visit, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.bounds import random
-from citer.evaluation.cost import Prices, Schedule, Trace, batches, work_of
+from citer.evaluation.cost import Batch, Prices, Schedule, Trace, batches
 from citer.models.pair import Pair
 from citer.rule import Rule
 
 PRICES = Prices(slm_weights=100, llm_weights=1000, slm_kv=1, llm_kv=10)
+
+
+def work_of(traces: list[Trace], slots: int, schedule: Schedule = "plain") -> tuple[Work, Work]:
+    return Batch("", slots, schedule).work(traces)
 
 
 def work(trace: Trace) -> tuple[Work, Work]:
