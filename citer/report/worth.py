@@ -1,8 +1,7 @@
 """What the deployed rule is worth, question by question on test.
 
 It stands beside every other method, and beside the candidates that differ from it in one part: its
-labels, its input, its visit, its audit. Validation chose the deployed rule. The others may use any
-of their rules, or mix two of them by question. They are read on test, which favours them.
+labels, its input, its visit, its audit. `WORTH_LEGEND` says how the two are read.
 """
 
 import math
