@@ -34,16 +34,11 @@ ANEW = ("router", "audited", "policy", "exact")
 
 
 class Style(NamedTuple):
-    """A method's kind, and the colour and marker (Matplotlib's) of its line in the picture."""
+    """Columns of the POINT table: a method's kind, and the look of its line in the picture."""
 
     kind: Kind
     colour: str
-    marker: str
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Columns of the POINT table."""
-        return self._asdict() | {"kind": self.kind.value}
+    marker: str  # Matplotlib's
 
 
 PLAIN = Style(Kind.BOUND, "#000000", ".")  # the default

@@ -78,7 +78,7 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
         yield from _points(points, {method}, task)
     at_rule = {m: chosen_point(points, m, each.rule, task) for m, each in chosen.items()}
     for method in _of_kind(kinds, *OURS, Kind.EXACT, Kind.RIVAL):
-        own: Row = {"method": method, "kind": kinds[method].value}
+        own: Row = {"method": method, "kind": kinds[method]}
         yield at_rule[method] | own | _readings(points, method, task, llm)
     near = at_rule[deployed(chosen)]["llm_fraction"]
     for method in _of_kind(kinds, Kind.BOUND):
