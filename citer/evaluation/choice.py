@@ -212,7 +212,6 @@ def choose_each(
 
 
 Tried = tuple[str, Rule]  # a method with one of its rules
-LLM_ALONE: Tried = ("llm", LLM)
 
 
 def judged(
@@ -225,7 +224,7 @@ def judged(
     answers = defaultdict[Tried, dict[str, Row]](dict)
     for row in found.outcomes.filter(pc.field("split") == split).to_pylist():
         answers[_tried(row)][row["problem_id"]] = row
-    counts = {key: measure.counts(row["correct"]) for key, row in answers[LLM_ALONE].items()}
+    counts = {key: measure.counts(row["correct"]) for key, row in answers["llm", LLM].items()}
     seen = {}
     for point in found.points:
         if (point["split"], point["task"]) == (split, "all"):
