@@ -6,6 +6,7 @@ ends them. A seeded schedule replaces the router's decisions; the router is stil
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class Subject:
 
     def policy(self, fraction: float) -> Policy:
         """Return a policy by which the LLM writes this fraction of the tokens, chosen by a seed."""
-        schedule, scorer = random(SEED), ScoredBy(self.head)
+        schedule, scorer = partial(random, SEED), ScoredBy(self.head)
 
         def score(view: StepView) -> torch.Tensor:
             scorer(view)

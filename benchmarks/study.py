@@ -182,7 +182,7 @@ def compared(rivals: pa.Table, runs: Mapping[str, pa.Table]) -> Row:
 
     def cost(has: Has) -> np.ndarray:
         line = answers.line(has)
-        mixed = Frontier.of(moved_RV[:, line], right_RV[:, line]).hull()
+        mixed = Frontier.of(moved_RV[:, line], right_RV[:, line])
         return np.asarray(mixed.cost_for(SHARE * right_RV[:, llm]) / moved_RV[:, llm])
 
     right = zip(answers.runs, answers.correct_VQ.mean(1).tolist(), strict=True)

@@ -57,7 +57,7 @@ def point(
     audited = bool(rule.audit)
     return {
         "method": method,
-        **style.columns,
+        **style._asdict(),
         "split": "test",
         "task": task,
         **rule_columns(rule),

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from citer.decoding.policy import LLM_ALONE, ScoredBy, routed
 from citer.decoding.verifier import LocalVerifier, Query
 from citer.errors import InputError
 from citer.evaluation.bounds import random
-from citer.evaluation.sweep import Line, Method, request, sweep
+from citer.evaluation.sweep import Line, request, sweep
 from citer.executors.base import Executor, I, InLine, Job, R, Unit, WorkerParams
 from citer.executors.processes import CPU, Forked, Spawned
 from citer.labelling.labeller import Labeller, Rollout, label_in_chunks
@@ -87,8 +88,8 @@ def label(
 
 def evaluate(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> dict[str, bytes]:
     lines = [
-        Line(Method("router", ScoredBy(taught.router.heads["stand"])), [Rule("score", 0.5), RULE]),
-        Line(Method("random", random(17)), [Rule("score", 0.3)]),
+        Line("router", ScoredBy(taught.router.heads["stand"]), [Rule("score", 0.5), RULE]),
+        Line("random", partial(random, 17), [Rule("score", 0.3)]),
     ]
     sweep(executor, Engine(pair, 2, max_new_tokens=12), taught.problems, lines, folder)
     return files(folder)

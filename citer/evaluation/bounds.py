@@ -1,9 +1,7 @@
 """Bounds: what other ways to divide the work reach on the same questions, engine and cost.
 
 They are no candidates: query-level routing chooses a model for a whole answer, the oracle knows the
-LLM's answer in advance, and random calls need no reason. A bound is a function here, and a name in
-`BOUNDS`. `evaluate.bounds` lists the names. Reports take everything else from the bound's `Method`
-and `Style`.
+LLM's answer in advance, and random calls need no reason.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,19 +14,19 @@ import numpy as np
 from torch import Tensor
 
 from citer.decoding.answer import Visit, Work
-from citer.decoding.policy import ScoredBy, Scorer, StepView, always_slm
+from citer.decoding.policy import ScoredBy, StepView, always_slm
 from citer.decoding.served import verifier_of
 from citer.evaluation.candidates import quantiles
 from citer.evaluation.cost import Trace
 from citer.evaluation.methods import Kind, Style
-from citer.evaluation.sweep import Line, Method, Result, Run, choices, request
+from citer.evaluation.sweep import Line, Result, Run, choices, request
 from citer.executors.base import Unit
 from citer.models.pair import Pair
 from citer.models.router import HIGHEST, Head
 from citer.models.sampling import Sampler
 from citer.models.vocabulary import GOLDEN, mixed, shifted
 from citer.progress import Advance, progress, say
-from citer.rule import LLM, SLM, Rule
+from citer.rule import SLM, Rule
 from citer.sections import BoundName
 
 if TYPE_CHECKING:
@@ -72,16 +70,11 @@ class NothingToLearnError(Exception):
     """The data of a task does not contain what a bound learns from. The message says what."""
 
 
-def random(seed: int) -> Scorer:
-    """Make a scorer of uniform scores: with `score τ` the LLM writes a share τ of the tokens.
+def random(seed: int, view: StepView) -> Tensor:
+    """Return uniform scores: with `score τ` the LLM writes a share τ of the tokens.
 
-    A score is a hash of the seed, the request and the position. It does not depend on the batch or
-    on the order of requests.
+    They depend on the seed, the request and the position, and not on the batch.
     """
-    return partial(_uniform, seed)
-
-
-def _uniform(seed: int, view: StepView) -> Tensor:
     counter_N = mixed(view.seed_N ^ seed) + GOLDEN * view.position_N
     return (shifted(mixed(counter_N), 40).float() * 2.0**-24).clamp(max=HIGHEST)
 
@@ -94,8 +87,9 @@ def random_bound(study: "Study") -> Bound:
     """
     fractions = study.params.fractions
     middle = fractions[(len(fractions) - 1) // 2 :][:1]
-    method = Method("random", random(study.sampler.seed), Style(Kind.BOUND, "#666666", "x"))
-    return Bound(Line(method, [Rule("score", share) for share in middle]))
+    scorer = partial(random, study.sampler.seed)
+    rules = [Rule("score", share) for share in middle]
+    return Bound(Line("random", scorer, rules, Style(Kind.BOUND, "#666666", "x")))
 
 
 def oracle_bound(study: "Study") -> Bound:
@@ -113,7 +107,7 @@ def oracle_bound(study: "Study") -> Bound:
             [results] = study.executor.run(job, [Unit("the oracle", own)], advance)
         return [replace(alone.llm, method="oracle", rule=AGREES, results=results, style=ORACLE)]
 
-    return Bound(Line(Method("oracle", always_slm, ORACLE), []), finish)
+    return Bound(Line("oracle", always_slm, [], ORACLE), finish)
 
 
 def _compared(
@@ -147,10 +141,10 @@ def query_bound(study: "Study", lessons: Lessons) -> Bound:
 
     feature_QF, label_Q = examples(lessons)
     scorer = ScoredBy(Head(logistic(feature_QF, label_Q)).to(study.pair.slm.device))
-    method = Method("query", scorer, Style(Kind.BOUND, "#333333", "h"))
     held_out = _held_out(feature_QF, label_Q).tolist()
     rules = [Rule("score", tau) for tau in quantiles(held_out, FRACTIONS)]
-    return Bound(Line(method, [SLM]), partial(mixtures, rules))
+    line = Line("query", scorer, [SLM], Style(Kind.BOUND, "#333333", "h"))
+    return Bound(line, partial(mixtures, rules))
 
 
 def examples(lessons: Lessons) -> tuple[np.ndarray, np.ndarray]:
@@ -191,18 +185,14 @@ def mixtures(rules: Sequence[Rule], runs: Sequence[Run], alone: Alone) -> list[R
     """Make the runs of `rules` of the SLM's run, whose first scores are the questions' scores.
 
     A rule takes the LLM's answer to each question that scores below its τ. It pays for the SLM's
-    prefill and for the LLM's own work. The rules of a model alone ask no score and pay for none.
+    prefill and for the LLM's own work.
     """
     (scored,) = runs
-    ends = {SLM: alone.slm, LLM: alone.llm}
     pairs = list(zip(scored.results, alone.llm.results, strict=True))
     mixes = []
     for rule in rules:
-        if rule in ends:
-            mixes.append(replace(ends[rule], method=scored.method, style=scored.style))
-        else:
-            own = [slm if slm.scores[0] >= rule.at else _prefilled(llm) for slm, llm in pairs]
-            mixes.append(replace(scored, rule=rule, results=own))
+        own = [slm if slm.scores[0] >= rule.at else _prefilled(llm) for slm, llm in pairs]
+        mixes.append(replace(scored, rule=rule, results=own))
     return mixes
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from citer.config.params import EvaluateParams
 from citer.decoding.policy import CERTAINTIES, ScoredBy, Scorer, always_slm
 from citer.evaluation.methods import ITERATIONS, Kind, Style
-from citer.evaluation.sweep import Line, Method
+from citer.evaluation.sweep import Line
 from citer.models.router import Router
 from citer.rule import Drafter, Rule, When
 from citer.sections import CandidateName
@@ -88,9 +88,7 @@ def candidates(
     named = ((name, [*one]) for own in rules for name, one in groupby(own, method_of))
     wanted = {NAMES.get(name, name) for name in params.candidates}
     return [
-        Line(Method(name, scorers[own[0].by], STYLES[name]), own)
-        for name, own in named
-        if name in wanted
+        Line(name, scorers[own[0].by], own, STYLES[name]) for name, own in named if name in wanted
     ]
 
 

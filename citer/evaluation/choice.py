@@ -1,18 +1,16 @@
 """Choose a rule that keeps the promise P(routed wrong | LLM right) <= epsilon.
 
 The promise counts only questions that the LLM answers right. A share of all questions would promise
-nothing if the LLM is rarely right, because it would be small for every rule. If the measure is
-fidelity, the LLM is right by definition, and the promise counts all questions:
-P(answer differs from the LLM's) <= epsilon.
-
-Stored answers are the evidence. Nothing is decoded here, so another promise needs no other answers.
+nothing if the LLM is rarely right, because it would be small for every rule. Stored answers are the
+evidence. Nothing is decoded here, so another promise needs no other answers.
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.compute as pc
 from scipy.special import betaincinv
@@ -213,49 +211,35 @@ def choose_each(
     }
 
 
-class Tried(NamedTuple):
-    """A rule of a method."""
-
-    method: str
-    rule: Rule
+Tried = tuple[str, Rule]  # a method with one of its rules
 
 
-LLM_ALONE = Tried("llm", LLM)
-Answers = Mapping[Tried, Mapping[str, Row]]  # rows of the OUTCOME table, by problem_id
+def judged(
+    found: Findings, split: str, measure: Measure, schedules: Sequence[Batch]
+) -> dict[Tried, Candidate]:
+    """Compare the stored answers by all rules on a split with the LLM's own.
 
-
-class Evidence(NamedTuple):
-    """What the stored answers of a split say about rules, at the place where they will serve."""
-
-    answers: Answers
-    points: Mapping[Tried, Row]
-    measure: Measure
-    schedules: Sequence[Batch]
-
-    @classmethod
-    def of(cls, found: Findings, split: str, measure: Measure, schedules: Sequence[Batch]) -> Self:
-        answers: dict[Tried, dict[str, Row]] = {}
-        for row in found.outcomes.filter(pc.field("split") == split).to_pylist():
-            answers.setdefault(_tried(row), {})[row["problem_id"]] = row
-        whole = [row for row in found.points if (row["split"], row["task"]) == (split, "all")]
-        return cls(answers, {_tried(row): row for row in whole}, measure, schedules)
-
-    def candidate(self, tried: Tried) -> Candidate:
-        """Compare a rule's answers with the LLM's own answers to the same questions."""
-        rows, llm = self.answers.get(tried, {}), self.answers.get(LLM_ALONE, {})
-        if not rows:
-            return Candidate(tried.rule, 0, 0, 0.0, 0.0)
-        counts = self.measure.counts
-        kept = [row["correct"] for key, row in rows.items() if counts(llm[key]["correct"])]
-        point = self.points[tried]
-        cost = min(point[batch.column] for batch in self.schedules)
-        return Candidate(tried.rule, len(kept), kept.count(False), point["llm_fraction"], cost)
+    The cost is that at the place where the rules will serve, which has these schedules.
+    """
+    answers = defaultdict[Tried, dict[str, Row]](dict)
+    for row in found.outcomes.filter(pc.field("split") == split).to_pylist():
+        answers[_tried(row)][row["problem_id"]] = row
+    counts = {key: measure.counts(row["correct"]) for key, row in answers["llm", LLM].items()}
+    seen = {}
+    for point in found.points:
+        if (point["split"], point["task"]) == (split, "all"):
+            tried = _tried(point)
+            kept = [row["correct"] for key, row in answers[tried].items() if counts[key]]
+            cost = min(point[batch.column] for batch in schedules)
+            own = len(kept), kept.count(False), point["llm_fraction"], cost
+            seen[tried] = Candidate(tried[1], *own)
+    return seen
 
 
 def compared(run: "Run", llm: "Run", schedules: Sequence[Batch]) -> Candidate:
     """Compare a rule's run on held-out questions with the LLM's own."""
     both = zip(run.results, llm.results, strict=True)
-    kept = [own.correct for own, other in both if ACCURACY.counts(other.correct)]
+    kept = [own.correct for own, other in both if other.correct]
     cost = min(run.moved(batch) / llm.moved(batch) for batch in schedules)
     total = Counts.total(own.counts for own in run.results)
     fraction = total.llm_tokens / total.tokens
@@ -263,28 +247,23 @@ def compared(run: "Run", llm: "Run", schedules: Sequence[Batch]) -> Candidate:
 
 
 def _tried(row: Row) -> Tried:
-    return Tried(row["method"], rule_of(row))
+    return row["method"], rule_of(row)
 
 
 def choose_rules(
     found: Findings, measure: Measure, schedules: Sequence[Batch], epsilon: float, delta: float
 ) -> tuple[Chosen, list[Step]]:
-    """Choose a rule for each method by its findings and the LLM's.
+    """Choose a rule for each method, and return also the sequence of tests.
 
-    All rules are tested in one sequence, the returned steps. The held-out questions decide its
-    order, so the promises hold at confidence 1 - delta for all methods together. If no rule of any
-    method was worth a test, the LLM alone is chosen.
+    If no rule of any method was worth a test, the LLM alone is chosen.
     """
     tried = list(dict.fromkeys(_tried(row) for row in found.candidates.points))
     # They are graded against an answer, the LLM's own where none is given.
-    before = Evidence.of(found, HELD_OUT, ACCURACY, schedules)
-    seen = [before.candidate(each) for each in tried]
-    validation = Evidence.of(found, "validation", measure, schedules)
-    steps = [
-        Step(tried[n].method, seen[n], validation.candidate(tried[n]))
-        for n in sequence(seen, epsilon)
-    ]
-    methods = list(dict.fromkeys(each.method for each in tried)) or [LLM_ALONE.method]
+    before = judged(found, HELD_OUT, ACCURACY, schedules)
+    seen = [before.get(each, Candidate(each[1], 0, 0, 0.0, 0.0)) for each in tried]
+    tested = judged(found, "validation", measure, schedules)
+    steps = [Step(tried[n][0], seen[n], tested[tried[n]]) for n in sequence(seen, epsilon)]
+    methods = list(dict.fromkeys(method for method, _ in tried)) or ["llm"]
     return choose_each(steps, methods, epsilon, delta), steps
 
 

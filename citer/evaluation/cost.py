@@ -18,7 +18,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -121,22 +120,20 @@ class Batch(NamedTuple):
         return f"batch {self.slots}{how}"
 
     def work(self, traces: Sequence[Trace]) -> tuple[Work, Work]:
-        """Return the work of the SLM and of the LLM if `slots` answers are in flight at a time."""
-        return work_of(traces, self.slots, self.schedule)
+        """Return the work of the SLM and of the LLM if `slots` answers are in flight at a time.
 
-
-def work_of(traces: Sequence[Trace], slots: int, schedule: Schedule = "plain") -> tuple[Work, Work]:
-    """Return the work of both models. Each forward runs one of them for all rows that need it."""
-    slm, llm = Work(), Work()
-    for trace in traces:
-        for total, own in ((slm, trace.slm), (llm, trace.llm)):
-            total.forwards += own.forwards
-            total.positions += own.positions
-            total.kv_read += own.kv_read
-    if slots > 1:
-        count = _in_lockstep if schedule == "lockstep" else partial(_forwards, schedule=schedule)
-        slm.forwards, llm.forwards = count(traces, slots)
-    return slm, llm
+        Each forward runs one model for all rows that need it.
+        """
+        slm, llm = Work(), Work()
+        for trace in traces:
+            for total, own in ((slm, trace.slm), (llm, trace.llm)):
+                total.forwards += own.forwards
+                total.positions += own.positions
+                total.kv_read += own.kv_read
+        if self.slots > 1:
+            count = _in_lockstep if self.schedule == "lockstep" else _forwards
+            slm.forwards, llm.forwards = count(traces, self)
+        return slm, llm
 
 
 def batches(sizes: Iterable[int], schedules: Sequence[Schedule] = ("delayed",)) -> list[Batch]:
@@ -150,9 +147,9 @@ def batches(sizes: Iterable[int], schedules: Sequence[Schedule] = ("delayed",)) 
 _STEP = re.compile(b"[SsDd]*[Ll]|[SsDd]+")
 
 
-def _in_lockstep(traces: Sequence[Trace], slots: int) -> tuple[int, int]:
+def _in_lockstep(traces: Sequence[Trace], batch: Batch) -> tuple[int, int]:
     """Count the forwards of the SLM and of the LLM. A free slot takes the next answer at once."""
-    free_from = [0] * slots  # the step, of each slot
+    free_from = [0] * batch.slots  # the step, of each slot
     longest, visits = defaultdict[int, int](int), set[int]()  # by step
     for trace in traces:
         steps = _STEP.findall(trace.forwards)
@@ -169,14 +166,14 @@ def _in_lockstep(traces: Sequence[Trace], slots: int) -> tuple[int, int]:
 _RUN = re.compile("[SsDd][sd]*|[Ll]")
 
 
-def _forwards(traces: Sequence[Trace], slots: int, schedule: Schedule) -> tuple[int, int]:
+def _forwards(traces: Sequence[Trace], batch: Batch) -> tuple[int, int]:
     """Count the forwards of the SLM and of the LLM. Prefills have forwards of their own."""
     queue = (iter(_RUN.findall(trace.forwards.decode())) for trace in traces)
     replayed = _Replay()
     while True:
-        replayed.go_on(islice(queue, slots - replayed.rows))
+        replayed.go_on(islice(queue, batch.slots - replayed.rows))
         visiting = len(replayed.visiting)
-        if llm_runs(visiting, replayed.rows - visiting, schedule == "delayed"):
+        if llm_runs(visiting, replayed.rows - visiting, batch.schedule == "delayed"):
             replayed.visit()
         elif replayed.drafting:
             replayed.draft()

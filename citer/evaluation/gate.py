@@ -228,15 +228,15 @@ class Gate:
         to a whole test set, so both must have answered the same one. At batch 1 a question has a
         cost of its own, and the common questions are compared.
         """
-        why_not = ""
-        if self.batch > 1 and one.graded.keys() != other.graded.keys():
-            why_not = "the test questions differ"
-        elif self.batch > 1 and (one.batched is None or other.batched is None):
-            why_not = "a version has no cost at this batch size"
-        elif self.batch > 1 and one.batched and other.batched:
+        alike = one.graded.keys() == other.graded.keys()
+        if self.batch > 1 and alike and one.batched and other.batched:
             return one.batched / other.batched, f"at batch {self.batch}"
         common = in_common(one.graded, other.graded)
-        bytes_of = (sum(each.graded[key].bytes for key in common) for each in (one, other))
-        because = f" (not at batch {self.batch}: {why_not})" if why_not else ""
-        share = next(bytes_of) / next(bytes_of)
+        share = sum(one.graded[k].bytes for k in common) / sum(
+            other.graded[k].bytes for k in common
+        )
+        why_not = (
+            "a version has no cost at this batch size" if alike else "the test questions differ"
+        )
+        because = f" (not at batch {self.batch}: {why_not})" if self.batch > 1 else ""
         return share, f"at batch 1, on {len(common)} common questions{because}"

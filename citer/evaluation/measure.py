@@ -13,7 +13,6 @@ from citer.data.problems import Problem
 from citer.errors import InputError
 
 GREEDY = "greedy"
-AGAINST = ("measure_llm", "measure_prompts")  # fields of a stamp, tags of a version
 
 
 @dataclass(frozen=True)
@@ -110,14 +109,14 @@ class Conditions(NamedTuple):
         name = fields.get("measure")
         if name not in MEASURES:
             raise InputError(f"measure: {name!r}; expected {' or '.join(map(repr, MEASURES))}")
-        against = (fields.get(field, "") for field in AGAINST)
+        against = fields.get("measure_llm", ""), fields.get("measure_prompts", "")
         return cls(MEASURES[name], fields["sampling"], *against)
 
     @property
     def fields(self) -> dict[str, str]:
         """What `stored` reads: the fields of a stamp. Those of fidelity may be missing."""
         stored = {"measure": self.measure.name, "sampling": self.sampling}
-        against = dict(zip(AGAINST, (self.llm, self.prompts), strict=True))
+        against = {"measure_llm": self.llm, "measure_prompts": self.prompts}
         return stored | {field: value for field, value in against.items() if value}
 
     @property

@@ -3,12 +3,10 @@
 A method is defined together with its style. Its points store the style.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-T = TypeVar("T")
 Row = dict[str, Any]
 MODELS = ("slm", "llm")  # each alone: both ends of every frontier
 
@@ -36,16 +34,11 @@ ANEW = ("router", "audited", "policy", "exact")
 
 
 class Style(NamedTuple):
-    """A method's kind, and the colour and marker (Matplotlib's) of its line in the picture."""
+    """Columns of the POINT table: a method's kind, and the look of its line in the picture."""
 
     kind: Kind
     colour: str
-    marker: str
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Columns of the POINT table."""
-        return self._asdict() | {"kind": self.kind.value}
+    marker: str  # Matplotlib's
 
 
 PLAIN = Style(Kind.BOUND, "#000000", ".")  # the default
@@ -59,12 +52,6 @@ def styles(points: Iterable[Row]) -> dict[str, Style]:
 def numbered(method: str, iteration: str) -> str:
     """Add the iteration to the name of a method in `ANEW`: `router_2`."""
     return f"{method}_{iteration}" if method in ANEW else method
-
-
-def of_last(by_method: Mapping[str, T], iteration: str) -> dict[str, T]:
-    """Leave out the methods of other iterations."""
-    earlier = re.compile(f"({'|'.join(ANEW)})_(?!{iteration}$)[0-9]+")
-    return {name: own for name, own in by_method.items() if not earlier.fullmatch(name)}
 
 
 def label(method: str) -> str:

@@ -67,11 +67,11 @@ def interval(value_R: np.ndarray) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Frontier:
-    """The efficient points of a method's T rules in each of R resamples, in order of cost.
+    """The points of a method's T rules that no mix of two others beats, in each of R resamples.
 
-    A rule is efficient if it is more accurate than all cheaper ones. The place of another rule
-    holds the efficient point before it. Between two points the frontier is linear: a mix of two
-    rules, each for a part of the questions, reaches the points between them.
+    This is the non-decreasing convex hull of RouterBench (arXiv 2403.12031), in order of cost. The
+    places after its last point repeat that. Between two points it is linear: a mix of two rules,
+    each for a part of the questions, reaches the points between them.
     """
 
     cost_RT: np.ndarray
@@ -81,31 +81,18 @@ class Frontier:
     def of(cls, cost_RT: np.ndarray, right_RT: np.ndarray) -> "Frontier":
         """Build the frontier of T rules in any order."""
         order_RT = np.lexsort((-right_RT, cost_RT))
-        best_RT = np.maximum.accumulate(np.take_along_axis(right_RT, order_RT, 1), 1)
-        is_efficient_RT = np.diff(best_RT, axis=1, prepend=-1) > 0
-        place_RT = np.where(is_efficient_RT, np.arange(best_RT.shape[1]), 0)
-        efficient_RT = np.take_along_axis(order_RT, np.maximum.accumulate(place_RT, 1), 1)
-        return cls(np.take_along_axis(cost_RT, efficient_RT, 1), best_RT)
-
-    def hull(self) -> "Frontier":
-        """Keep the points that no mix of two others beats.
-
-        This is the non-decreasing convex hull of RouterBench (arXiv 2403.12031).
-        """
-        place_R1 = np.zeros((len(self.cost_RT), 1), int)
+        cost_RT, right_RT = (np.take_along_axis(each, order_RT, 1) for each in (cost_RT, right_RT))
+        place_R1 = np.zeros((len(cost_RT), 1), int)
         places = [place_R1]
-        for _ in range(1, self.cost_RT.shape[1]):
-            rise_RT = self.right_RT - np.take_along_axis(self.right_RT, place_R1, 1)
-            dearer_RT = self.cost_RT - np.take_along_axis(self.cost_RT, place_R1, 1)
+        for _ in range(1, cost_RT.shape[1]):
+            rise_RT = right_RT - np.take_along_axis(right_RT, place_R1, 1)
+            dearer_RT = cost_RT - np.take_along_axis(cost_RT, place_R1, 1)
             slope_RT = np.divide(rise_RT, dearer_RT, out=np.zeros_like(rise_RT), where=rise_RT > 0)
             steepest_R1 = slope_RT.argmax(1)[:, None]
             place_R1 = np.where(slope_RT.max(1)[:, None] > 0, steepest_R1, place_R1)
             places.append(place_R1)
         place_RT = np.hstack(places)
-        cost_RT, right_RT = (
-            np.take_along_axis(each, place_RT, 1) for each in (self.cost_RT, self.right_RT)
-        )
-        return Frontier(cost_RT, right_RT)
+        return cls(*(np.take_along_axis(each, place_RT, 1) for each in (cost_RT, right_RT)))
 
     def cost_for(self, right_R: np.ndarray) -> np.ndarray:
         """Return cost_R: the least cost for so many right answers, infinite if none reaches it."""
@@ -115,24 +102,24 @@ class Frontier:
         cost_R1 = _between(right_R[:, None], self.right_RT, self.cost_RT, before_R1, after_R1)
         return np.where(reached_RT.any(1), cost_R1[:, 0], np.inf)
 
-    def right_for(self, cost_RX: np.ndarray) -> np.ndarray:
-        """Return right_RX: the most right answers for X costs, NaN below the least cost."""
-        before_RX = (self.cost_RT[:, None, :] <= cost_RX[:, :, None]).sum(2) - 1
-        after_RX = np.minimum(before_RX + 1, self.cost_RT.shape[1] - 1)
-        right_RX = _between(cost_RX, self.cost_RT, self.right_RT, before_RX, after_RX)
-        return np.where(before_RX < 0, np.nan, right_RX)
+    def right_for(self, cost_R: np.ndarray) -> np.ndarray:
+        """Return right_R: the most right answers for a cost, NaN below the least cost."""
+        before_R1 = (self.cost_RT <= cost_R[:, None]).sum(1)[:, None] - 1
+        after_R1 = np.minimum(before_R1 + 1, self.cost_RT.shape[1] - 1)
+        right_R1 = _between(cost_R[:, None], self.cost_RT, self.right_RT, before_R1, after_R1)
+        return np.where(before_R1 < 0, np.nan, right_R1)[:, 0]
 
 
 def _between(
-    at_RX: np.ndarray,
+    at_R1: np.ndarray,
     from_RT: np.ndarray,
     to_RT: np.ndarray,
-    before_RX: np.ndarray,
-    after_RX: np.ndarray,
+    before_R1: np.ndarray,
+    after_R1: np.ndarray,
 ) -> np.ndarray:
     """Map values of one axis to the other, linearly between the points at two places."""
-    low_RX, high_RX = (np.take_along_axis(from_RT, each, 1) for each in (before_RX, after_RX))
-    start_RX, end_RX = (np.take_along_axis(to_RT, each, 1) for each in (before_RX, after_RX))
-    gap_RX = high_RX - low_RX
-    share_RX = np.divide(at_RX - low_RX, gap_RX, out=np.zeros_like(gap_RX), where=gap_RX > 0)
-    return start_RX + share_RX * (end_RX - start_RX)
+    low_R1, high_R1 = (np.take_along_axis(from_RT, each, 1) for each in (before_R1, after_R1))
+    start_R1, end_R1 = (np.take_along_axis(to_RT, each, 1) for each in (before_R1, after_R1))
+    gap_R1 = high_R1 - low_R1
+    share_R1 = np.divide(at_R1 - low_R1, gap_R1, out=np.zeros_like(gap_R1), where=gap_R1 > 0)
+    return start_R1 + share_R1 * (end_R1 - start_R1)

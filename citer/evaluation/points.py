@@ -69,17 +69,13 @@ class Findings:
     def of_iteration(self, iteration: str, colour: str, marker: str) -> "Findings":
         """Add the iteration to the names of the methods in `ANEW`, and set their look."""
         look = {"colour": colour, "marker": marker}
-        points = [
-            row | look | {"method": name}
-            if (name := numbered(row["method"], iteration)) != row["method"]
-            else row
-            for row in self.points
-        ]
+        points = []
+        for row in self.points:
+            name = numbered(row["method"], iteration)
+            points.append(row if name == row["method"] else row | look | {"method": name})
         names = [numbered(name, iteration) for name in self.outcomes["method"].to_pylist()]
-        place = self.outcomes.schema.get_field_index("method")
-        column = pa.array(names, pa.string())
-        outcomes = self.outcomes.set_column(place, OUTCOME.field("method"), column)
-        return Findings(outcomes, points)
+        place, field = OUTCOME.get_field_index("method"), OUTCOME.field("method")
+        return Findings(self.outcomes.set_column(place, field, pa.array(names, field.type)), points)
 
     def llm_alone(self, split: str) -> dict[str, Row]:
         """Return the LLM's own outcomes on a split, by problem_id."""
@@ -193,7 +189,7 @@ def _by_task(run: "Run", batches: Sequence[Batch]) -> Iterator[Row]:
         moved = {f"bytes_per_answer_{batch.name}": own.moved(batch) for batch in batches}
         yield {
             "method": run.method,
-            **run.style.columns,
+            **run.style._asdict(),
             "split": split,
             "task": task,
             **rule_columns(run.rule),

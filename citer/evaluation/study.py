@@ -15,7 +15,7 @@ from citer.data.problems import Problem
 from citer.data.references import judged
 from citer.decoding.engine import Engine
 from citer.decoding.lookup import copies
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Scorer, always_slm
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Scorer
 from citer.evaluation.bounds import Alone, Lessons, enlist
 from citer.evaluation.candidates import candidates, quantiles
 from citer.evaluation.choice import compared, worth_testing
@@ -23,7 +23,7 @@ from citer.evaluation.cost import Batch, cap, counted, schedules
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import MODELS, Kind, Style
 from citer.evaluation.points import Findings, outcome_table, point_rows
-from citer.evaluation.sweep import Line, Method, Run, request, sweep
+from citer.evaluation.sweep import Line, Run, request, sweep
 from citer.executors.base import Executor
 from citer.models.pair import Pair
 from citer.models.sampling import Sampler
@@ -32,7 +32,7 @@ from citer.rule import Drafter
 from citer.storage.tables import digest
 
 ALONE_LINES = tuple(
-    Line(Method(name, always_slm, style=Style(Kind.ALONE, "#000000", "o")), [policy.rule])
+    Line(name, policy.scorer, [policy.rule], Style(Kind.ALONE, "#000000", "o"))
     for name, policy in zip(MODELS, (SLM_ALONE, LLM_ALONE), strict=True)
 )
 COPIED = 0.1  # share of the LLM's tokens that a lookup must draft to be tried
@@ -68,11 +68,6 @@ class Study:
         """The batches for which points have the cost."""
         return counted(self.params, self.serve)
 
-    @cached_property
-    def alone_runs(self) -> list[Run]:
-        """The runs of the SLM alone and of the LLM alone on validation."""
-        return _runs(self._sweep(self.validation, ALONE_LINES))
-
     def alone_on(self, problems: Sequence[Problem]) -> Alone:
         return Alone(*_runs(self._sweep(problems, ALONE_LINES)))
 
@@ -90,7 +85,8 @@ class Study:
         slm, llm, *decoded = self._sweep(self.test, lines)
         alone = Alone(*slm, *llm)
         finished = (bound.finish(runs, alone) for bound, runs in zip(bounds, decoded, strict=True))
-        found = self._found([*self._alone_held_out, *self.alone_runs, *alone, *_runs(finished)])
+        before = [*self._alone_held_out, *self.alone_on(self.validation)]
+        found = self._found([*before, *alone, *_runs(finished)])
         return found.joined(self.candidates(scorers, found))
 
     def candidates(self, scorers: Mapping[str, Scorer], fixed: Findings) -> Findings:
@@ -112,11 +108,12 @@ class Study:
 
     def _taus(self, scorers: Mapping[str, Scorer]) -> dict[str, list[float]]:
         """Return quantiles of each scorer's scores in the SLM's own answers."""
-        alone = [Line(Method("slm", each), [SLM_ALONE.rule]) for each in scorers.values()]
-        return {
-            name: quantiles(own.scores, self.params.fractions)
-            for name, [own] in zip(scorers, self._sweep(self.holdout, alone), strict=True)
-        }
+        alone = [Line("slm", each, [SLM_ALONE.rule]) for each in scorers.values()]
+        taus = {}
+        for name, [own] in zip(scorers, self._sweep(self.holdout, alone), strict=True):
+            scores = [score for result in own.results for score in result.scores]
+            taus[name] = quantiles(scores, self.params.fractions)
+        return taus
 
     @cached_property
     def _drafters(self) -> list[Drafter]:
@@ -146,10 +143,10 @@ class Study:
             return list(lines), []
         [llm] = self._alone_held_out
         kept, worth = [], list[Run]()
-        for (method, rules), runs in zip(lines, self._sweep(self._gradable, lines), strict=True):
+        for line, runs in zip(lines, self._sweep(self._gradable, lines), strict=True):
             seen = [compared(run, llm, schedules(self.serve)) for run in runs]
             numbers = worth_testing(seen)
-            kept.append(Line(method, [rules[number] for number in numbers]))
+            kept.append(line._replace(rules=[line.rules[number] for number in numbers]))
             worth += [runs[number] for number in numbers]
         return kept, worth
 
@@ -175,8 +172,8 @@ class Study:
         return given
 
     def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
-        names = dict.fromkeys(line.method.name for line in lines)
-        rules = (f"{line.method.name} {rule}" for line in lines for rule in line.rules)
+        names = dict.fromkeys(line.method for line in lines)
+        rules = (f"{line.method} {rule}" for line in lines for rule in line.rules)
         own = digest(*rules, *map(repr, problems))  # held-out questions may get other answers
         folder = self.partial / "-".join([problems[0].split, *names, own[:7]])
         return sweep(self.executor, self._engine, problems, lines, folder, self.sampler)

@@ -3,7 +3,6 @@
 A part of the questions is a unit with its own file. A killed run keeps finished ones.
 """
 
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
@@ -53,30 +52,21 @@ class Result(NamedTuple):
     failure: str | None = None  # why the grader failed
     token_ids: Sequence[int] = ()
 
-    @classmethod
-    def of(cls, problem: Problem, prompt_len: int, answer: Answer, grade: Grade) -> "Result":
-        return cls(
-            problem=problem,
-            trace=Trace.of(prompt_len, len(answer.token_ids), answer.visits),
-            scores=() if answer.visits else array("f", answer.scores),
-            correct=grade.correct,
-            truncated=answer.truncated,
-            counts=answer.counts,
-            share=None if grade.share == grade.correct else grade.share,
-            failure=grade.failure,
-            token_ids=answer.token_ids if answer.policy.rule == LLM else (),
-        )
 
-
-def as_row(policy: int, result: Result) -> Row:
+def as_row(policy: int, problem: Problem, prompt_len: int, answer: Answer, grade: Grade) -> Row:
     """Return the row of the RESULT table. `policy` is the policy's place in the sweep."""
-    forwards, slm, llm = result.trace
+    forwards, slm, llm = Trace.of(prompt_len, len(answer.token_ids), answer.visits)
     return {
-        **result._asdict(),
         "policy": policy,
-        "problem_id": result.problem.problem_id,
+        "problem_id": problem.problem_id,
         "trace": {"forwards": forwards, "slm": asdict(slm), "llm": asdict(llm)},
-        "counts": result.counts._asdict(),
+        "scores": () if answer.visits else answer.scores,
+        "correct": grade.correct,
+        "truncated": answer.truncated,
+        "counts": answer.counts._asdict(),
+        "share": None if grade.share == grade.correct else grade.share,
+        "failure": grade.failure,
+        "token_ids": answer.token_ids if answer.policy.rule == LLM else (),
     }
 
 
@@ -89,30 +79,23 @@ def from_row(row: Row, problems: Mapping[str, Problem]) -> Result:
         | {
             "problem": problems[row["problem_id"]],
             "trace": Trace(trace["forwards"], Work(**trace["slm"]), Work(**trace["llm"])),
-            "scores": array("f", row["scores"]) if row["scores"] else (),
             "counts": Counts(**row["counts"]),
             "token_ids": tuple(row["token_ids"]),
         }
     )
 
 
-class Method(NamedTuple):
-    """A scorer of the SLM's tokens, with a name and a style."""
-
-    name: str
-    scorer: Scorer
-    style: Style = PLAIN
-
-
 class Line(NamedTuple):
-    """The rules of one method, safest first if one of them is to be chosen."""
+    """Rules of one method, all with the same scorer of the SLM's tokens."""
 
-    method: Method
+    method: str
+    scorer: Scorer
     rules: Sequence[Rule]
+    style: Style = PLAIN
 
     @property
     def policies(self) -> list[Policy]:
-        return [Policy(self.method.scorer, rule) for rule in self.rules]
+        return [Policy(self.scorer, rule) for rule in self.rules]
 
 
 @dataclass(frozen=True)
@@ -130,11 +113,6 @@ class Run:
         traces = [result.trace for result in self.results]
         return self.prices.moved(*batch.work(traces)) / len(traces)
 
-    @property
-    def scores(self) -> list[float]:
-        """The scores of all tokens of the SLM alone."""
-        return [score for result in self.results for score in result.scores]
-
 
 def sweep(
     executor: Executor,
@@ -151,7 +129,7 @@ def sweep(
     to this engine, these problems, these lines and this sampler.
     """
     policies = list(dict.fromkeys(policy for line in lines for policy in line.policies))
-    names = ", ".join(dict.fromkeys(line.method.name for line in lines))
+    names = ", ".join(dict.fromkeys(line.method for line in lines))
     title, by_id = f"{names} on {problems[0].split}", {p.problem_id: p for p in problems}
     parts, job = parts_of(problems, engine, folder), partial(_answer, engine, policies, sampler)
     results: dict[tuple[int, str], Result] = {}
@@ -195,9 +173,8 @@ def parts_of(
 
 
 def _runs(line: Line, results: Mapping[Policy, Sequence[Result]], pair: Pair) -> list[Run]:
-    name, scorer, style = line.method
-    prices = Prices.of(pair, weight_bytes(scorer))
-    return [Run(name, p.rule, results[p], prices, style) for p in line.policies]
+    prices = Prices.of(pair, weight_bytes(line.scorer))
+    return [Run(line.method, p.rule, results[p], prices, line.style) for p in line.policies]
 
 
 def _answer(
@@ -226,8 +203,7 @@ def _answer(
         can_be_right = problem.gradable and not answer.truncated
         grade = graded(answer.key, answer.token_ids) if can_be_right else WRONG
         prompt_len = len(requests[answer.key].prompt_ids)
-        result = Result.of(problem, prompt_len, answer, grade)
-        rows.append(as_row(place[answer.policy], result))
+        rows.append(as_row(place[answer.policy], problem, prompt_len, answer, grade))
         advance(1)
     return pa.Table.from_pylist(rows, RESULT)
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from citer.decoding.answer import Visit
-from citer.evaluation.cost import Batch, Prices, Trace, batches, work_of
+from citer.evaluation.cost import Batch, Prices, Trace, batches
 from citer.models.folder import ModelFolder, differing_part
 from citer.models.room import check_fits
 from citer.models.router import Head, RouterMLP
@@ -153,7 +153,7 @@ class Profile:
 
     def _alone(self, batch: Batch) -> int:
         alone = self._trace([Visit(0, n, n) for n in range(self._tokens)])
-        return self.prices.moved(*work_of([alone] * ANSWERS, batch.slots))
+        return self.prices.moved(*batch.work([alone] * ANSWERS))
 
     def _trace(self, visits: Sequence[Visit]) -> Trace:
         return Trace.of(self.positions - self._tokens, self._tokens, visits)

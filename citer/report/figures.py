@@ -27,8 +27,8 @@ def worth_chart(rows: Sequence[Row], measure: Measure) -> Drawn | None:
 
     The rows are those of `worth` on all tasks. Returns None if there are none.
     """
-    names = [measure.key(f"{COST}{end}") for end in ("", "_low", "_high")]
-    reached = sorted((r for r in rows if r[names[0]] is not None), key=lambda row: row[names[0]])
+    names = [COST, f"{COST}_low", f"{COST}_high"]
+    reached = sorted((r for r in rows if r[COST] is not None), key=lambda row: row[COST])
     if not reached:
         return None
     known = [row[name] for row in reached for name in names if row[name] is not None]
@@ -61,9 +61,9 @@ def _signed(change: float | None) -> str:
     return "no limit" if change is None else f"{100 * change:+.1f}\N{NO-BREAK SPACE}%"
 
 
-def left_out(rows: Sequence[Row], measure: Measure) -> list[str]:
+def left_out(rows: Sequence[Row]) -> list[str]:
     """Return the others that do not reach the deployed rule's accuracy."""
-    return [_name(row) for row in rows if row[measure.key(COST)] is None]
+    return [_name(row) for row in rows if row[COST] is None]
 
 
 def batch_chart(rows: Sequence[Row], batches: Sequence[Batch]) -> Drawn:

@@ -11,16 +11,16 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from citer.evaluation.choice import Chosen, ChosenRule, deployed
+from citer.evaluation.choice import Chosen
 from citer.evaluation.cost import Batch
 from citer.evaluation.measure import Conditions
-from citer.evaluation.methods import Row, label, of_last, styles
+from citer.evaluation.methods import Row, label, styles
 from citer.report import charts, figures
 from citer.report.frontier import alone_of, frontier_charts, lines_of
 from citer.report.standings import chosen_point, interval, promise, standings
 from citer.report.tokens import Transcript
 from citer.storage.schema import HOLDOUT
-from citer.storage.tables import read_as, read_json, read_table, write_text
+from citer.storage.tables import read_as, read_table, write_text
 
 CODE = re.compile("`([^`]*)`")
 
@@ -29,29 +29,23 @@ CODE = re.compile("`([^`]*)`")
 class PageStudy:
     """The findings of a retraining, with the iteration in the methods' names.
 
-    `batches` are those of which the points have the cost.
-    `tokens` are the transcripts and `routers` the folders of each iteration, the last one deployed.
-    `worth` is the file of the comparison with all others. A section whose file is missing is left
-    out.
+    `batches` are those of which the points have the cost. `deployed` is the method that the last
+    router would serve with, and `others` are the rows of `worth` about it. `tokens` has the
+    transcripts by iteration, and `holdout` is the table of the last router's held-out labels.
     """
 
     points: Sequence[Row]
     chosen: Chosen
     conditions: Conditions
     batches: Sequence[Batch]
+    deployed: str
+    others: Sequence[Row]
     tokens: Mapping[str, Path]
-    routers: Mapping[str, Path]
-    worth: Path
+    holdout: Path
 
     @property
     def iteration(self) -> str:
         return list(self.tokens)[-1]
-
-    @property
-    def deployed(self) -> tuple[str, ChosenRule]:
-        """The method and rule that the last router would serve with."""
-        method = deployed(of_last(self.chosen, self.iteration))
-        return method, self.chosen[method]
 
 
 def write_page(path: Path, study: PageStudy) -> None:
@@ -72,18 +66,17 @@ def write_page(path: Path, study: PageStudy) -> None:
         "sha256": lambda text: b64encode(sha256(text.encode()).digest()).decode(),
     }
     template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
-    shown = _headline(study) | _charts(study) | _router(study) | _answers(study)
+    shown = _headline(study) | _charts(study) | _answers(study)
     write_text(path, environment.from_string(template).render(style=Markup(charts.STYLE), **shown))
 
 
 def _headline(study: PageStudy) -> dict[str, Any]:
-    method, chosen = study.deployed
-    point = chosen_point(study.points, method, chosen.rule)
+    chosen = study.chosen[study.deployed]
     return {
         "study": study,
         "chosen": chosen,
-        "promise": promise(method, chosen, study.conditions.measure),
-        "point": point,
+        "promise": promise(study.deployed, chosen, study.conditions.measure),
+        "point": chosen_point(study.points, study.deployed, chosen.rule),
         "llm": alone_of(study.points)[1],
         "methods": styles(study.points),
     }
@@ -91,22 +84,14 @@ def _headline(study: PageStudy) -> dict[str, Any]:
 
 def _charts(study: PageStudy) -> dict[str, Any]:
     measure, lines = study.conditions.measure, lines_of(study.points, study.chosen)
-    rows = read_json(study.worth)["others"] if study.worth.exists() else []
-    beside = [row for row in rows if row["task"] == "all"]
+    beside = [row for row in study.others if row["task"] == "all"]
+    holdout = read_table(study.holdout, HOLDOUT)
     return {
         "lines": lines,
         "frontier": frontier_charts(lines, alone_of(study.points), measure),
         "worth": figures.worth_chart(beside, measure),
-        "left_out": figures.left_out(beside, measure),
+        "left_out": figures.left_out(beside),
         "by_batch": figures.batch_chart(standings(study.points, study.chosen), study.batches),
-    }
-
-
-def _router(study: PageStudy) -> dict[str, Any]:
-    if not (file := study.routers[study.iteration] / "holdout.parquet").exists():
-        return {"calibration": None}
-    holdout = read_table(file, HOLDOUT)
-    return {
         "calibration": figures.calibration_chart(holdout),
         "calibration_error": figures.calibration_error(holdout),
     }
@@ -114,12 +99,8 @@ def _router(study: PageStudy) -> dict[str, Any]:
 
 def _answers(study: PageStudy) -> dict[str, Any]:
     """Return who writes what, and the last router's answers beside those of the one before."""
-    files = {f"router {k}": file for k, file in study.tokens.items() if file.exists()}
-    last = f"router {study.iteration}"
-    if last not in files:
-        return {"transcript": None}
-    before = [name for name in files if name != last][-1:]
-    columns = [(name, read_as(files[name], Transcript)) for name in (last, *before)]
+    two = list(study.tokens.items())[:-3:-1]
+    columns = [(f"router {k}", read_as(file, Transcript)) for k, file in two]
     transcript = columns[0][1]
     return {
         "transcript": transcript,

@@ -9,7 +9,6 @@ from rich.table import Table
 
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import Failures
-from citer.errors import InputError
 from citer.evaluation.choice import Chosen, ChosenRule, deployed
 from citer.evaluation.measure import GREEDY, Conditions, Measure
 from citer.evaluation.methods import MODELS, Kind, Row, label, styles
@@ -79,7 +78,7 @@ def _standings(points: Sequence[Row], chosen: Chosen, task: str) -> Iterator[Row
         yield from _points(points, {method}, task)
     at_rule = {m: chosen_point(points, m, each.rule, task) for m, each in chosen.items()}
     for method in _of_kind(kinds, *OURS, Kind.EXACT, Kind.RIVAL):
-        own: Row = {"method": method, "kind": kinds[method].value}
+        own: Row = {"method": method, "kind": kinds[method]}
         yield at_rule[method] | own | _readings(points, method, task, llm)
     near = at_rule[deployed(chosen)]["llm_fraction"]
     for method in _of_kind(kinds, Kind.BOUND):
@@ -93,15 +92,9 @@ def _of_kind(kinds: Mapping[str, Kind], *wanted: Kind) -> list[str]:
 
 
 def chosen_point(points: Sequence[Row], method: str, rule: Rule, task: str = "all") -> Row:
-    """Return a method's point for this rule, which may be the rule of a model alone.
-
-    Raises InputError if there is none.
-    """
-    wanted = rule_columns(rule)
-    for point in _points(points, {method, *MODELS}, task):
-        if point.items() >= wanted.items():
-            return point
-    raise InputError(f"{method}: points.parquet has no rule `{rule}`, which chosen.json names")
+    """Return a method's point for this rule, which may be the rule of a model alone."""
+    own, wanted = _points(points, {method, *MODELS}, task), rule_columns(rule)
+    return next(point for point in own if point.items() >= wanted.items())
 
 
 def _readings(points: Sequence[Row], method: str, task: str, llm: Row) -> Row:

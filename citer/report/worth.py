@@ -1,8 +1,7 @@
 """What the deployed rule is worth, question by question on test.
 
 It stands beside every other method, and beside the candidates that differ from it in one part: its
-labels, its input, its visit, its audit. Validation chose the deployed rule. The others may use any
-of their rules, or mix two of them by question. They are read on test, which favours them.
+labels, its input, its visit, its audit. `WORTH_LEGEND` says how the two are read.
 """
 
 import math
@@ -181,11 +180,11 @@ def _beside(
 
     Right answers and bytes are sums over the questions of a task in R resamples, for V runs.
     """
-    other = Frontier.of(moved_RV[:, runs], right_RV[:, runs]).hull()
+    other = Frontier.of(moved_RV[:, runs], right_RV[:, runs])
     moved_R, right_R = moved_RV[:, run], right_RV[:, run]
     cost_R = other.cost_for(right_R)
     change_R = np.where(np.isinf(cost_R), UNREACHED, moved_R / cost_R - 1)
-    ahead_R = (right_R - other.right_for(moved_R[:, None])[:, 0]) / questions
+    ahead_R = (right_R - other.right_for(moved_R)) / questions
     return _estimate(COST, change_R) | _estimate(ACCURACY, ahead_R)
 
 

@@ -10,7 +10,6 @@ from pyarrow import csv
 from citer.config.params import Params
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import Failures
-from citer.errors import InputError
 from citer.evaluation.choice import Chosen, ChosenRule, deployed
 from citer.evaluation.cost import counted
 from citer.evaluation.measure import GREEDY, Conditions
@@ -25,8 +24,6 @@ from citer.report.worth import content, headline, worth, worth_summary, worth_ta
 from citer.stages import paths
 from citer.storage.tables import read_as, replacing, table_metadata, write_json, write_text
 
-WORTH = "worth.json"
-
 
 def run(params: Params) -> None:
     """Write the table, the metrics, the points, the picture and the page.
@@ -39,7 +36,7 @@ def run(params: Params) -> None:
     text = "\n".join([*_sections(found, rows, others, sizes), ""])
     with replacing(paths.SUMMARY) as aside:
         write_json(aside / "headline.json", headline(rows, found.last, others, sizes, measure))
-        write_json(aside / WORTH, content(others, measure))
+        write_json(aside / "worth.json", content(others, measure))
         own = {"train": _training(params), **_exceptions(found)}
         write_json(aside / "metrics.json", metrics(rows, found.chosen, measure) | own)
         write_text(aside / "table.md", text)
@@ -48,19 +45,20 @@ def run(params: Params) -> None:
         drawn = picture(found.points, found.chosen, measure)
         write_text(aside / "frontier.svg", drawn)
         (aside / "frontier.png").write_bytes(png(drawn))
-    _write_page(found, params)
+    _write_page(found, others, params)
     say(text)
 
 
-def _write_page(found: "_Found", params: Params) -> None:
+def _write_page(found: "_Found", others: Sequence[Row], params: Params) -> None:
     study = PageStudy(
         found.points,
         found.chosen,
         found.conditions,
         counted(params.evaluate, params.serve),
+        deployed(found.last),
+        others,
         tokens={k: paths.transcript(int(k)) for k in params.iterations},
-        routers={k: paths.router(int(k)) for k in params.iterations},
-        worth=paths.SUMMARY / WORTH,
+        holdout=paths.router(len(params.iterations)) / paths.HOLDOUT,
     )
     write_page(paths.PAGE, study)
 
@@ -119,9 +117,7 @@ class _Found(NamedTuple):
         for iteration, look in zip(params.iterations, cycle(ITERATIONS), strict=False):
             folder = paths.report(int(iteration))
             own = read_findings(folder, batches, stamp | ROUTER_STAMP)
-            rules = read_as(path := folder / "chosen.json", dict[str, ChosenRule])
-            if missing := styles(own.points).keys() - rules:
-                raise InputError(f"{path}: no rule for {', '.join(sorted(missing))}")
+            rules = read_as(folder / "chosen.json", dict[str, ChosenRule])
             chosen = {numbered(name, iteration): rule for name, rule in rules.items()}
             reports.append(_Report(own.of_iteration(iteration, *look), chosen))
         return cls(Conditions.stored(stamp), rivals, reports)

@@ -92,7 +92,7 @@ def _check(study: Study) -> None:
     Warns if no rule can be certified, and if the LLM is right too rarely. Raises InputError if this
     is certain, as `probe` does. With fidelity there is no floor.
     """
-    results, settings = study.alone_runs[1].results, study.params
+    results, settings = study.alone_on(study.validation).llm.results, study.params
     measure, promised = study.conditions.measure, (settings.epsilon, settings.delta)
     below = list(shortfalls(results, settings.llm_floor)) if measure is ACCURACY else []
     if certain := [short for short in below if short.is_certain]:

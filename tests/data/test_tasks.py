@@ -19,7 +19,7 @@ from citer.decoding.policy import LLM_ALONE, always_slm
 from citer.errors import InputError
 from citer.evaluation.cost import batches
 from citer.evaluation.points import outcome_table, point_rows
-from citer.evaluation.sweep import Line, Method, request, sweep
+from citer.evaluation.sweep import Line, request, sweep
 from citer.executors.base import InLine
 from citer.models.pair import Pair
 from citer.pairs.hints import shortfalls
@@ -110,7 +110,7 @@ def test_a_third_task_is_decoded_and_graded_and_has_its_own_rows_in_the_reports(
     assert not written.truncated
     problems[0] = replace(problems[0], answer=pair.text(written.token_ids).strip())
 
-    lines = [Line(Method("llm", always_slm), [SLM, LLM])]
+    lines = [Line("llm", always_slm, [SLM, LLM])]
     [[slm, llm]] = sweep(InLine(), engine, problems, lines, tmp_path)
 
     assert [result.correct for result in llm.results] == [True, False, False, False]

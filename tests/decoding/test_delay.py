@@ -7,7 +7,7 @@ import pytest
 
 from citer.decoding.answer import Visit, llm_runs
 from citer.evaluation import cost
-from citer.evaluation.cost import Trace, work_of
+from citer.evaluation.cost import Batch, Trace
 
 
 def schedules(fraction: float, count: int) -> list[Trace]:
@@ -31,7 +31,7 @@ def test_waiting_for_half_of_the_answers_is_nearly_optimal_if_weights_take_the_t
     traces = schedules(fraction, 2 * slots)
 
     def seconds() -> float:
-        slm, llm = work_of(traces, slots, "delayed")
+        slm, llm = Batch("", slots, "delayed").work(traces)
         return slm.forwards + llm_weights * llm.forwards
 
     def waiting_for(llm_batch: int) -> float:

@@ -6,6 +6,7 @@ On the `meta` device tensors have shapes but no values, so that reading a value 
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ SCORERS: dict[str, Scorer] = {
     "router": ScoredBy(random_head(32).to(META)),
     "untrained router": ScoredBy(Head(None)),
     "certainty": low_entropy,
-    "random": random(17),
+    "random": partial(random, 17),
     "always": always_slm,
 }
 

@@ -43,7 +43,7 @@ def grid(requests: int, positions: int) -> StepView:
 
 @pytest.mark.parametrize("tau", [0.01, 0.1, 0.5, 0.9])
 def test_a_share_tau_of_random_scores_falls_below_tau(tau):
-    score_N = random(17)(grid(200, 50))
+    score_N = random(17, grid(200, 50))
     sigma = (tau * (1 - tau) / 10_000) ** 0.5
     assert (score_N < tau).double().mean() == pytest.approx(tau, abs=4 * sigma)
     assert score_N.min() >= 0
@@ -51,16 +51,16 @@ def test_a_share_tau_of_random_scores_falls_below_tau(tau):
 
 
 def test_random_scores_of_neighbouring_positions_are_unrelated():
-    score_NT = random(17)(grid(200, 50)).view(200, 50).double()
+    score_NT = random(17, grid(200, 50)).view(200, 50).double()
     both = torch.stack([score_NT[:, :-1].flatten(), score_NT[:, 1:].flatten()])
     assert abs(torch.corrcoef(both)[0, 1]) < 0.04
 
 
 def test_a_random_score_depends_on_request_position_and_seed_alone():
     whole = grid(20, 30)
-    score_N = random(17)(whole)
+    score_N = random(17, whole)
     shuffle = torch.randperm(600, generator=torch.Generator().manual_seed(1))
     parts = shuffle.split(7)
-    again = [random(17)(view(None, whole.seed_N[part], whole.position_N[part])) for part in parts]
+    again = [random(17, view(None, whole.seed_N[part], whole.position_N[part])) for part in parts]
     assert torch.equal(torch.cat(again), score_N[shuffle])
-    assert not torch.equal(random(18)(whole), score_N)
+    assert not torch.equal(random(18, whole), score_N)

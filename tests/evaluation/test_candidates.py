@@ -126,9 +126,9 @@ def test_a_line_is_one_scorer_with_one_acceptance_and_has_its_methods_name(
     assert all(len(family) == 1 for family in families)
     assert len(set().union(*families)) == len(lines) - 1  # a lookup by γ is a known method
     for line in lines:
-        assert {method_of(rule) for rule in line.rules} == {line.method.name}
-        assert line.method.style == STYLES[line.method.name]
-    assert {line.method.name for line in lines} == set(STYLES)
+        assert {method_of(rule) for rule in line.rules} == {line.method}
+        assert line.style == STYLES[line.method]
+    assert {line.method for line in lines} == set(STYLES)
 
 
 def test_each_listed_method_has_its_own_candidates_and_together_they_have_all(
@@ -137,7 +137,7 @@ def test_each_listed_method_has_its_own_candidates_and_together_they_have_all(
     own = {name: lines_for(name) for name in get_args(CandidateName)}
     assert {NAMES.get(name, name) for name in own} == set(STYLES)
     for name, found in own.items():
-        assert {line.method.name for line in found} == {NAMES.get(name, name)}
+        assert {line.method for line in found} == {NAMES.get(name, name)}
     rules = [rule for found in own.values() for line in found for rule in line.rules]
     assert sorted(rules) == sorted(rule for line in lines for rule in line.rules)
     assert len(set(rules)) == len(rules)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise, product
 
 import pytest
@@ -9,11 +10,15 @@ from citer.decoding.answer import Request, Visit, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.evaluation.bounds import random
-from citer.evaluation.cost import Prices, Schedule, Trace, batches, work_of
+from citer.evaluation.cost import Batch, Prices, Schedule, Trace, batches
 from citer.models.pair import Pair
 from citer.rule import Rule
 
 PRICES = Prices(slm_weights=100, llm_weights=1000, slm_kv=1, llm_kv=10)
+
+
+def work_of(traces: list[Trace], slots: int, schedule: Schedule = "plain") -> tuple[Work, Work]:
+    return Batch("", slots, schedule).work(traces)
 
 
 def work(trace: Trace) -> tuple[Work, Work]:
@@ -201,7 +206,9 @@ def test_a_replay_counts_the_same_work_as_the_engine(
     fitting = looping if rule.draft != "slm" else kin if rule.audit else pair
     engine = Engine(fitting, slots, max_new_tokens=24, delayed=delayed)
     requests = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(questions)]
-    answers = {answer.key: answer for answer in engine.decode(requests, Policy(random(0), rule))}
+    answers = {
+        answer.key: answer for answer in engine.decode(requests, Policy(partial(random, 0), rule))
+    }
     traces = [
         Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
         for request in requests
@@ -220,7 +227,7 @@ def test_fewer_questions_than_slots_wait_for_each_other(pair: Pair) -> None:
     forwards = {}
     for slots, delayed in product((8, 128), (False, True)):
         engine = Engine(pair, slots, max_new_tokens=24, delayed=delayed)
-        list(engine.decode(requests, Policy(random(0), Rule("score", 0.2))))
+        list(engine.decode(requests, Policy(partial(random, 0), Rule("score", 0.2))))
         forwards[slots, delayed] = engine.llm_work.forwards
     assert forwards[128, True] == forwards[8, True] < forwards[8, False] == forwards[128, False]
 

@@ -27,8 +27,7 @@ def result(number: int, correct: bool, **more: float | str | None) -> Result:
 
 def runs(results: list[Result]) -> list[Run]:
     """Make the runs of both models alone, with the same answers."""
-    lines = ((line.method, line.rules[0]) for line in ALONE_LINES)
-    return [Run(method.name, rule, results, PRICES, method.style) for method, rule in lines]
+    return [Run(own.method, own.rules[0], results, PRICES, own.style) for own in ALONE_LINES]
 
 
 WHOLE = [result(0, True), result(1, False)]

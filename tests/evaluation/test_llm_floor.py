@@ -71,7 +71,8 @@ def test_probe_and_rivals_judge_the_same_questions_alike(right, stops, capsys):
     """Both see all questions of a task that has at most 20."""
     results = answered(with_options(4), right, 20)
     replies = [Reply(r.problem, "", (), "", False, None, r.correct, None, 5, 9) for r in results]
-    study = MagicMock(alone_runs=[None, MagicMock(results=results)])
+    study = MagicMock()
+    study.alone_on.return_value.llm.results = results
     study.params.llm_floor, study.params.epsilon, study.params.delta = 0.2, 0.05, 0.05
     study.conditions.measure = ACCURACY
     assert bool(reason_to_stop(replies, 0.2, "plain")) == stops

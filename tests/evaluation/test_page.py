@@ -29,18 +29,16 @@ BATCHES = batches([8])  # of the points
 @pytest.fixture
 def study(tmp_path: Path) -> PageStudy:
     """Two iterations with all files."""
-    routers = {k: tmp_path / "routers" / k for k in ("1", "2")}
     tokens = {k: tmp_path / "transcripts" / k / "tokens.json" for k in ("1", "2")}
     for k in ("1", "2"):
         write_json(tokens[k], asdict(transcript(f"risk 0.{k} audit 0.1")))
-        write_table(routers[k] / "holdout.parquet", holdout(), HOLDOUT, {})
-    worth = tmp_path / "worth.json"
+    file = tmp_path / "holdout.parquet"
+    write_table(file, holdout(), HOLDOUT, {})
     rows = [beside("ten numbers in place of the hidden state", 0.1, 0.01, PART)]
     rows += [beside("entropy", -0.25, 0.05), beside("oracle", 0.5, 0.1, "bound")]
     rows += [beside("random", None, None, "bound")]
-    other = beside("speculative", -0.5, 0.1) | {"task": "math"}
-    write_json(worth, {"others": [*rows, other]})
-    return PageStudy(points(), CHOSEN, Conditions(), BATCHES, tokens, routers, worth)
+    rows += [beside("speculative", -0.5, 0.1) | {"task": "math"}]
+    return PageStudy(points(), CHOSEN, Conditions(), BATCHES, "router_2", rows, tokens, file)
 
 
 def beside(other: str, change: float | None, width: float | None, kind: str = "rival") -> dict:
@@ -155,18 +153,11 @@ def test_router_k_stands_beside_router_k_minus_1(study, tmp_path):
     assert text.count("router 2 ·") == 2
 
 
-@pytest.mark.parametrize(
-    ("file", "section"),
-    [
-        ("transcripts/2/tokens.json", "Where the LLM writes"),
-        ("routers/2/holdout.parquet", "Calibration on held-out labels"),
-        ("worth.json", "What each part is worth"),
-    ],
-)
-def test_a_section_without_its_file_is_left_out(study, tmp_path, file, section):
+def test_without_a_method_as_good_there_is_no_section_about_worth(study, tmp_path):
+    section = "What each part is worth"
     assert section in read(study, tmp_path).text
-    (tmp_path / file).unlink()
-    assert section not in read(study, tmp_path).text
+    none = [beside("random", None, None, "bound")]
+    assert section not in read(replace(study, others=none), tmp_path).text
 
 
 def test_a_retraining_without_a_certified_rule_says_that_the_llm_answers(study, tmp_path):
@@ -176,7 +167,6 @@ def test_a_retraining_without_a_certified_rule_says_that_the_llm_answers(study, 
 
 
 def test_a_page_of_fidelity_says_fidelity(study, tmp_path):
-    write_json(study.worth, {"others": [FIDELITY.keys(beside("entropy", -0.25, 0.05))]})
     text = read(replace(study, conditions=Conditions(FIDELITY)), tmp_path).text
     assert "86.0\N{NO-BREAK SPACE}% fidelity at" in text
     assert "accuracy" not in text.lower()

@@ -17,35 +17,30 @@ def frontier() -> Frontier:
     return Frontier.of(COST_RT, RIGHT_RT)
 
 
-def test_a_frontier_leaves_out_rules_that_are_dearer_and_not_more_accurate(frontier: Frontier):
-    assert frontier.cost_RT.tolist() == [[1, 2, 3, 3, 7], [1] * 5]
-    assert frontier.right_RT.tolist() == [[0, 1, 8, 8, 10], [5] * 5]
-
-
-def test_a_hull_leaves_out_rules_that_a_mix_of_two_others_beats(frontier: Frontier):
-    hull = frontier.hull()
-    assert hull.cost_RT.tolist() == [[1, 3, 7, 7, 7], [1] * 5]
-    assert hull.right_RT.tolist() == [[0, 8, 10, 10, 10], [5] * 5]
+def test_a_frontier_leaves_out_rules_that_a_mix_of_two_others_beats(frontier: Frontier):
+    assert frontier.cost_RT.tolist() == [[1, 3, 7, 7, 7], [1] * 5]
+    assert frontier.right_RT.tolist() == [[0, 8, 10, 10, 10], [5] * 5]
 
 
 @pytest.mark.parametrize(
-    ("right", "efficient", "mixed"),
-    [(0, 1, 1), (0.5, 1.5, 1.125), (4.5, 2.5, 2.125), (8, 3, 3), (9, 5, 5), (10.5, np.inf, np.inf)],
+    ("right", "cost"), [(0, 1), (0.5, 1.125), (4.5, 2.125), (8, 3), (9, 5), (10.5, np.inf)]
 )
 def test_the_cost_of_an_accuracy_lies_between_two_points(
-    frontier: Frontier, right: float, efficient: float, mixed: float
+    frontier: Frontier, right: float, cost: float
 ):
-    wanted_R = np.array([right, right])
     whole = 1 if right <= 5 else np.inf
-    assert frontier.cost_for(wanted_R).tolist() == [efficient, whole]
-    assert frontier.hull().cost_for(wanted_R).tolist() == [mixed, whole]
+    assert frontier.cost_for(np.array([right, right])).tolist() == [cost, whole]
 
 
-def test_the_accuracy_for_a_cost_lies_between_two_points(frontier: Frontier):
-    cost_RX = np.array([[0.5, 1.0, 2.5, 3.5, 5.0, 9.0]] * 2)
-    efficient, whole = frontier.right_for(cost_RX).tolist()
-    assert efficient == pytest.approx([np.nan, 0, 4.5, 8.25, 9, 10], nan_ok=True)
-    assert whole == pytest.approx([np.nan, *[5.0] * 5], nan_ok=True)
+@pytest.mark.parametrize(
+    ("cost", "right"), [(0.5, np.nan), (1, 0), (2.5, 6), (3.5, 8.25), (5, 9), (9, 10)]
+)
+def test_the_accuracy_for_a_cost_lies_between_two_points(
+    frontier: Frontier, cost: float, right: float
+):
+    whole = 5 if cost >= 1 else np.nan
+    found_R = frontier.right_for(np.array([cost, cost]))
+    assert found_R.tolist() == pytest.approx([right, whole], nan_ok=True)
 
 
 def test_resamples_draw_as_many_questions_of_the_task_each_time():
@@ -82,10 +77,10 @@ def _covered(rng: np.random.Generator, share_V: np.ndarray, bytes_V: np.ndarray)
 
 def _both_numbers(moved_RV: np.ndarray, right_RV: np.ndarray) -> list[np.ndarray]:
     """Compute cost at equal accuracy, and accuracy at equal cost."""
-    rival = Frontier.of(moved_RV[:, :5], right_RV[:, :5]).hull()
+    rival = Frontier.of(moved_RV[:, :5], right_RV[:, :5])
     return [
         moved_RV[:, 5] / rival.cost_for(right_RV[:, 5]) - 1,
-        right_RV[:, 5] - rival.right_for(moved_RV[:, 5:])[:, 0],
+        right_RV[:, 5] - rival.right_for(moved_RV[:, 5]),
     ]
 
 

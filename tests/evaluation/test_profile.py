@@ -10,7 +10,7 @@ import pytest
 from citer.cli.main import call
 from citer.decoding.answer import Visit
 from citer.errors import InputError
-from citer.evaluation.cost import Trace, work_of
+from citer.evaluation.cost import Trace
 from citer.models.size import ModelSize
 from citer.pairs.profile import BATCHES, COLUMNS, FRACTIONS, GIB, Agreement, Profile
 from citer.stages import paths
@@ -57,9 +57,9 @@ def test_the_slm_alone_and_the_llm_for_every_token_have_the_cost_model_s_bytes(
     of = profile(pair)
     each = [Visit(0, n, n) for n in range(128)]
     replaced = [Visit(1, n, n) for n in range(128)]
-    alone = of.prices.moved(*work_of([Trace.of(384, 128, each)], 1))
+    alone = of.prices.moved(*BATCH_1.work([Trace.of(384, 128, each)]))
     for fraction, visits in {0.0: [], 1.0: replaced}.items():
-        moved = of.prices.moved(*work_of([Trace.of(384, 128, visits)], 1))
+        moved = of.prices.moved(*BATCH_1.work([Trace.of(384, 128, visits)]))
         assert of.cost(fraction, BATCH_1) == pytest.approx(moved / alone, rel=1e-9)
 
 

@@ -1,6 +1,5 @@
 """A result survives the RESULT table without loss."""
 
-from array import array
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from citer.data.tasks.grading import Grade
 from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import SLM_ALONE
+from citer.evaluation.cost import Trace
 from citer.evaluation.sweep import Result, as_row, from_row
 from citer.storage.schema import RESULT
 from citer.storage.tables import read_table, write_table
@@ -22,14 +22,21 @@ ROUTED = Visit(3, 4, 2, 3, (Disagreement(2, 5, 6, 0.25),))
 @pytest.mark.parametrize("visits", [(), (ROUTED,)])
 def test_a_result_is_read_as_it_was_written(visits: tuple[Visit, ...], tmp_path: Path) -> None:
     answer = Answer("", SLM_ALONE, (7, 2**31 - 1, 5, 6, 1), ODD, visits, truncated=False)
-    result = Result.of(MATH, 11, answer, Grade(correct=False, share=0.25, failure="KeyError: 1"))
-    path = tmp_path / "results.parquet"
-    write_table(path, pa.Table.from_pylist([as_row(3, result)], RESULT), RESULT, {})
+    grade = Grade(correct=False, share=0.25, failure="KeyError: 1")
+    path, written = tmp_path / "results.parquet", as_row(3, MATH, 11, answer, grade)
+    write_table(path, pa.Table.from_pylist([written], RESULT), RESULT, {})
     [row] = read_table(path, RESULT).to_pylist()
     again = from_row(row, {MATH.problem_id: MATH})
-    assert again == result
-    assert bool(again.scores) == (not visits)
-    assert array("f", again.scores).tobytes() == array("f", result.scores).tobytes()
+    assert again == Result(
+        problem=MATH,
+        trace=Trace.of(11, 5, visits),
+        scores=[] if visits else np.float32(ODD).tolist(),
+        correct=False,
+        truncated=False,
+        counts=answer.counts,
+        share=0.25,
+        failure="KeyError: 1",
+    )
     assert (row["policy"], again.counts.rejected) == (3, len(visits))
 
 

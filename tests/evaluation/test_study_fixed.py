@@ -1,6 +1,7 @@
 """What is the same for all iterations, run through a study."""
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.points import rule_of
 from citer.evaluation.study import Study
-from citer.evaluation.sweep import Line, Method
+from citer.evaluation.sweep import Line
 from citer.report.frontier import lines_of
 from citer.report.standings import metrics, standings, summary
 from citer.rule import Rule
@@ -28,7 +29,7 @@ def margin(view: StepView) -> Tensor:
 def by_margin(study: Study) -> Bound:
     style = Style(Kind.BOUND, "purple", "p")
     rules = [Rule("score", 0.1), Rule("score", 0.9)]
-    return Bound(Line(Method("margin", margin, style=style), rules))
+    return Bound(Line("margin", margin, rules, style))
 
 
 def test_a_new_bound_needs_only_one_function_and_one_entry(
@@ -66,7 +67,7 @@ def test_random_is_answered_at_the_middle_fraction(study, fixed):
     rules = {rule_of(row) for row in fixed.points if row["method"] == "random"}
     rule = Rule("score", 0.1)
     assert rules == {rule}
-    answered = by_the_engine(study, Policy(random(study.seed), rule))
+    answered = by_the_engine(study, Policy(partial(random, study.seed), rule))
     assert in_the_rows(fixed, "random", rule) == answered
 
 

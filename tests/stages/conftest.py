@@ -9,6 +9,7 @@ from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from citer.config.params import DecodeParams, PairParams, Params, ScoreParams, load_params
@@ -32,7 +33,8 @@ from citer.stages import (
     score_slm,
     transcribe,
 )
-from citer.storage.tables import write_json
+from citer.storage.schema import HOLDOUT
+from citer.storage.tables import write_json, write_table
 from tests.heads import random_head
 from tests.stages.asked import LIMIT, Own
 from tests.taught import make_taught_pair, problems
@@ -223,6 +225,10 @@ def write_routers(params: Params) -> None:
     for folder, heads in bundles.items():
         write_bundle(folder, Router(heads), stamp)
         write_json(folder / "metrics.json", {"rows": 7})
+    own = {"problem_id": ["one"], "position": [0], "case": ["contested"], "label": [1]}
+    for iteration in (1, 2):
+        file = paths.router(iteration) / paths.HOLDOUT
+        write_table(file, pa.table(own | {"score": [0.5]}, HOLDOUT), HOLDOUT, {})
 
 
 def run_router(params: Params, iteration: int) -> None:

@@ -18,7 +18,7 @@ from citer.data.tasks.task import GraderError
 from citer.decoding.engine import Engine
 from citer.decoding.policy import always_slm
 from citer.errors import InputError
-from citer.evaluation.sweep import Line, Method, sweep
+from citer.evaluation.sweep import Line, sweep
 from citer.executors.base import InLine
 from citer.models.pair import Pair
 from citer.rule import LLM
@@ -44,7 +44,7 @@ def test_a_sweep_keeps_why_a_grader_failed(
     problem = Spelling().problem(ROWS[7], "answer", "")
     prompts = PlainPrompts(PromptSettings(tasks=["spelling"]), pair.tokenizer, pair.eos_ids)
     pair = replace(pair, prompts=prompts)
-    lines = [Line(Method("llm", always_slm), [LLM])]
+    lines = [Line("llm", always_slm, [LLM])]
     [[run]] = sweep(InLine(), Engine(pair, 4, 64), [problem], lines, tmp_path)
     [result] = run.results
     assert not result.truncated

@@ -1,8 +1,7 @@
 """The stage `rivals` with the bound that learns from the preference questions, and real heads."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NoReturn
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from citer.config.params import Params
 from citer.data.problems import LLM_ROW, Problem, read_problems, write_problems
 from citer.errors import InputError
-from citer.evaluation.bounds import BOUNDS, LEARNS, NothingToLearnError
+from citer.evaluation.bounds import BOUNDS, LEARNS, Alone, NothingToLearnError
 from citer.evaluation.candidates import STYLES
 from citer.evaluation.methods import styles
 from citer.evaluation.points import rule_of
@@ -71,7 +70,11 @@ def test_query_learns_once_from_each_question_that_has_room(asked: Params, monke
     """The second row of a question has the LLM's reference. Another question is too long."""
     asked_once: list[str] = []
 
-    def seen(_: Study, problems: Iterable[Problem]) -> NoReturn:
+    alone_on = Study.alone_on
+
+    def seen(study: Study, problems: Sequence[Problem]) -> Alone:
+        if problems is study.validation:
+            return alone_on(study, problems)
         asked_once.extend(problem.problem_id for problem in problems)
         raise NothingToLearnError("these rows have no tokens")
 

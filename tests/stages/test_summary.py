@@ -122,21 +122,11 @@ def test_training_metrics_that_are_not_numbers_are_refused(params, text):
     assert digest(paths.SUMMARY) == before
 
 
-def test_a_rule_that_was_not_tried_is_refused(params):
-    run_all(params)
-    chosen = read_json(paths.report(2) / "chosen.json")
-    chosen["audited"]["rule"]["at"] = 0.123
-    write_json(paths.report(2) / "chosen.json", chosen)
-    with pytest.raises(InputError, match=r"^audited_2: points\.parquet has no rule `.* 0\.123"):
-        report.run(params)
-
-
 @pytest.mark.parametrize(
     ("chosen", "complaint"),
     [
         ({"router": {}}, "router.rule: missing"),
         ([], "top level: []: expected a valid dictionary"),
-        ({}, "no rule for audited, bild, co_llm, entropy, exact, policy, router, speculative"),
     ],
 )
 def test_an_invalid_file_of_chosen_rules_is_refused(params, chosen, complaint):

@@ -8,7 +8,7 @@ import torch
 from citer.decoding.answer import Answer, Disagreement, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, routed
-from citer.evaluation.cost import Trace, work_of
+from citer.evaluation.cost import Batch, Trace
 from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.rule import Rule
@@ -58,7 +58,7 @@ def test_under_a_cap_the_engine_answers_as_vllm_and_the_cost_has_its_forwards(
     traces = [
         Trace.of(len(ids), len(own[key].token_ids), own[key].visits) for key, ids in PROMPTS.items()
     ]
-    assert work_of(traces, 4, "lockstep")[1].forwards == lockstep.forwards
+    assert Batch("", 4, "lockstep").work(traces)[1].forwards == lockstep.forwards
 
 
 @torch.inference_mode()
