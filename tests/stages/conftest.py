@@ -43,6 +43,7 @@ from tests.tiny import MATH, MC, make_tiny_pair
 ROOT = Path(__file__).parents[2]
 COUNT = 12
 CHUNK = 5  # problems labelled at a time, or scored
+LENIENT = {"epsilon": 0.99, "delta": 0.2}
 KILLED = """
 import os, signal
 from pathlib import Path
@@ -151,10 +152,35 @@ def run_killed(params: Params, stage: str, *iteration: int, module: str, functio
 
 
 @pytest.fixture
-def params(tmp_path, monkeypatch) -> Params:
+def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     """Enter a project with a finetuned SLM, problems and two routers."""
-    shipped = load_params(ROOT / "citer/config/params.yaml")
     monkeypatch.chdir(tmp_path)
+    return make_project()
+
+
+@pytest.fixture(scope="session")
+def reported_template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Params]:
+    folder = tmp_path_factory.mktemp("reported")
+    with chdir(folder):
+        params = make_project()
+        run_all(params)
+    return folder, params
+
+
+@pytest.fixture
+def reported(
+    reported_template: tuple[Path, Params], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Params:
+    """Enter the same project after all stages of `run_all`."""
+    folder, params = reported_template
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return params
+
+
+def make_project() -> Params:
+    """Make the project of `params` in the current folder."""
+    shipped = load_params(ROOT / "citer/config/params.yaml")
     slm, llm = make_tiny_pair(Path("models"))
     paths.SLM.parent.mkdir(parents=True)
     slm.rename(paths.SLM)
@@ -185,7 +211,28 @@ def params(tmp_path, monkeypatch) -> Params:
 @pytest.fixture
 def taught(params: Params) -> Params:
     """Enter the same project with an LLM that is right on some questions, and lenient promises."""
-    return with_taught_llm(params, 8, {"epsilon": 0.99, "delta": 0.2})
+    return with_taught_llm(params, 8, LENIENT)
+
+
+@pytest.fixture(scope="session")
+def answered_template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Params]:
+    folder = tmp_path_factory.mktemp("answered")
+    with chdir(folder):
+        params = with_taught_llm(make_project(), 8, LENIENT)
+        rivals.run(params)
+        evaluate.run(params, 1)
+    return folder, params
+
+
+@pytest.fixture
+def answered(
+    answered_template: tuple[Path, Params], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Params:
+    """Enter the project of `taught` after `rivals`, and `evaluate` of the first iteration."""
+    folder, params = answered_template
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return params
 
 
 def decoding(params: Params, **limits: int) -> Params:

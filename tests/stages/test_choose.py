@@ -42,13 +42,11 @@ def test_another_promise_changes_the_choice_and_no_answer(
     assert warned == [False, True]
 
 
-def test_the_file_of_the_deployed_rule_changes_with_the_rule_alone(taught: Params) -> None:
+def test_the_file_of_the_deployed_rule_changes_with_the_rule_alone(answered: Params) -> None:
     """So the transcript stays fresh under another promise that leaves the rule."""
-    rivals.run(taught)
-    evaluate.run(taught, 1)
     files = []
     for epsilon in (0.99, 0.9901, 0.05):
-        choose.run(promising(taught, epsilon, 0.2), 1)
+        choose.run(promising(answered, epsilon, 0.2), 1)
         rules = chosen().values()
         content = read_json(paths.report(1) / paths.DEPLOYED)
         files.append(content)
@@ -58,14 +56,12 @@ def test_the_file_of_the_deployed_rule_changes_with_the_rule_alone(taught: Param
 
 
 def test_another_promise_is_judged_without_a_model(
-    taught: Params, monkeypatch: pytest.MonkeyPatch
+    answered: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rivals.run(taught)
-    evaluate.run(taught, 1)
     for function in ("citer.decoding.engine.Engine.sweep", "citer.stages.asked.open_pair"):
         monkeypatch.setattr(function, None)
     for epsilon in (0.99, 0.05):
-        choose.run(promising(taught, epsilon, 0.2), 1)
+        choose.run(promising(answered, epsilon, 0.2), 1)
 
 
 def test_the_choice_before_any_router_is_one_of_the_rivals_rules(taught: Params) -> None:
@@ -77,18 +73,16 @@ def test_the_choice_before_any_router_is_one_of_the_rivals_rules(taught: Params)
     assert not {"router", "audited"} & rules.keys()
 
 
-def test_the_transcript_is_of_the_deployed_rule(taught: Params) -> None:
-    rivals.run(taught)
-    evaluate.run(taught, 1)
-    choose.run(taught, 1)
-    transcribe.run(taught, 1)
+def test_the_transcript_is_of_the_deployed_rule(answered: Params) -> None:
+    choose.run(answered, 1)
+    transcribe.run(answered, 1)
     deployed = read_json(paths.report(1) / paths.DEPLOYED)
     written = read_json(paths.transcript(1))
     assert written["method"] == deployed["method"]
     assert deployed["rule"].startswith(written["rule"][:9])
     write_json(paths.report(1) / paths.DEPLOYED, deployed | {"rule": "score 7"})
     with pytest.raises(InputError, match=r"^data/reports/1/deployed\.json: rule: .*expected"):
-        transcribe.run(taught, 1)
+        transcribe.run(answered, 1)
 
 
 def test_nothing_that_runs_a_model_is_imported() -> None:

@@ -16,7 +16,7 @@ from citer.evaluation.candidates import STYLES
 from citer.evaluation.choice import ChosenRule
 from citer.evaluation.cost import counted
 from citer.evaluation.points import Findings, read_findings, rule_of
-from citer.stages import evaluate, paths, rivals
+from citer.stages import choose, evaluate, paths, rivals
 from citer.storage.tables import read_as, read_json, table_metadata
 from tests.stages.conftest import run_router, with_taught_llm
 from tests.tiny import MATH, MC
@@ -62,19 +62,16 @@ def test_an_llm_above_the_floor_passes_with_a_warning_about_too_few_right_answer
     assert (paths.RIVALS / "points.parquet").exists()
 
 
-def test_no_rule_is_certified_for_an_llm_that_is_never_right(params):
-    rivals.run(params)
-    trusting = params.evaluate.model_copy(update={"epsilon": 0.99})
-    run_router(params.model_copy(update={"evaluate": trusting}), 1)
+def test_no_rule_is_certified_for_an_llm_that_is_never_right(reported):
+    trusting = reported.evaluate.model_copy(update={"epsilon": 0.99})
+    choose.run(reported.model_copy(update={"evaluate": trusting}), 1)
     chosen = read_as(paths.report(1) / "chosen.json", dict[str, ChosenRule])
     assert not any(each.certified for each in chosen.values())
 
 
-def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(params):
-    rivals.run(params)
-    run_router(params, 1)
+def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(reported):
     folder = paths.report(1)
-    findings = found_in(folder, params)
+    findings = found_in(folder, reported)
     rows = findings.outcomes.to_pylist()
     keys = {(row["split"], row["method"], rule_of(row), row["problem_id"]) for row in rows}
     rules = {(row["method"], rule_of(row)) for row in findings.points}
@@ -83,7 +80,7 @@ def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(par
     assert chosen.keys() == {method for method, _ in rules} == {*STYLES} - {"citer_s", "lookup"}
     deployed = read_as(folder / "threshold.json", ChosenRule)
     assert deployed == min(chosen.values(), key=lambda each: each.cost)
-    assert {each.delta for each in chosen.values()} == {params.evaluate.delta}
+    assert {each.delta for each in chosen.values()} == {reported.evaluate.delta}
     metrics = read_json(folder / "metrics.json")
     for name, each in chosen.items():
         assert (metrics[name]["at"], metrics[name]["audit"]) == (each.rule.at, each.rule.audit)
@@ -94,12 +91,10 @@ def found_in(folder: Path, params: Params) -> Findings:
     return read_findings(folder, batches, table_metadata(folder / "points.parquet"))
 
 
-def test_a_candidate_is_answered_once_and_stands_in_the_report_of_every_router(params):
+def test_a_candidate_is_answered_once_and_stands_in_the_report_of_every_router(reported):
     """Those of heads that all routers share, of entropy and of γ are in the rivals' answers."""
-    rivals.run(params)
-    run_router(params, 1)
     fixed, own, reported = (
-        found_in(folder, params) for folder in (paths.RIVALS, paths.answers(1), paths.report(1))
+        found_in(folder, reported) for folder in (paths.RIVALS, paths.answers(1), paths.report(1))
     )
     scorers = [{rule_of(row).by for row in each.candidates.points} for each in (fixed, own)]
     assert scorers == [{"", "entropy", "probability", "agree", "co_llm"}, {"stand"}]
@@ -118,8 +113,7 @@ def test_a_router_without_heads_of_its_own_has_the_rivals_candidates_alone(param
 
 
 @pytest.mark.parametrize("stage", ["rivals", "evaluate"])
-def test_no_held_out_question_with_room_is_one_line(params, monkeypatch, stage):
-    rivals.run(params)
+def test_no_held_out_question_with_room_is_one_line(reported, monkeypatch, stage):
     path = paths.referenced("preference")
     rows = [replace(row, question="Why? " * 400) for row in read_problems(path)]
     write_problems(path, rows, {})
@@ -129,15 +123,14 @@ def test_no_held_out_question_with_room_is_one_line(params, monkeypatch, stage):
         r"\(train\.holdout\) has room for an answer; expected at least one$"
     )
     with pytest.raises(InputError, match=message):
-        rivals.run(params) if stage == "rivals" else evaluate.run(params, 1)
+        rivals.run(reported) if stage == "rivals" else evaluate.run(reported, 1)
 
 
-def test_rivals_of_other_questions_are_refused_before_a_model_is_loaded(params, monkeypatch):
-    rivals.run(params)
+def test_rivals_of_other_questions_are_refused_before_a_model_is_loaded(reported, monkeypatch):
     monkeypatch.setattr("citer.stages.asked.open_pair", None)
     write_problems(paths.referenced("test"), [replace(MC, split="test")], {})
     with pytest.raises(InputError, match=r"rivals/outcomes\.parquet: its problems is"):
-        evaluate.run(params, 1)
+        evaluate.run(reported, 1)
 
 
 @pytest.mark.parametrize("stage", ["rivals", "evaluate"])

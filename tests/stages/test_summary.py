@@ -12,10 +12,10 @@ from pyarrow import csv
 from citer.config.params import Iteration
 from citer.errors import InputError
 from citer.evaluation.methods import label, numbered
-from citer.stages import choose, paths, report, rivals
+from citer.stages import choose, paths, report
 from citer.storage.tables import digest, read_json, write_json
 from tests.reported import NOTHING_CERTIFIED
-from tests.stages.conftest import run_all, run_router
+from tests.stages.conftest import run_all
 
 OURS = ("router", "audited", "policy", "exact")
 SHARED = ("speculative", "entropy", "bild", "co_llm", "random")
@@ -57,8 +57,7 @@ def test_two_runs_write_the_same_bytes_for_a_table_metrics_points_and_a_frontier
     assert files["data/summary/table.md"].decode() in capsys.readouterr().out
 
 
-def test_the_summary_holds_every_method_of_every_iteration(params):
-    run_all(params)
+def test_the_summary_holds_every_method_of_every_iteration(reported):
     metrics = json.loads((paths.SUMMARY / "metrics.json").read_text())
     routers = {f"{name}_{k}" for name in OURS for k in (1, 2)}
     assert set(metrics) == {"slm", "llm", *routers, *SHARED, "train"}
@@ -75,9 +74,8 @@ def test_the_summary_holds_every_method_of_every_iteration(params):
     }
 
 
-def test_the_deployed_rule_stands_beside_every_method_and_its_parts(params):
+def test_the_deployed_rule_stands_beside_every_method_and_its_parts(reported):
     """Without a certified rule the LLM answers alone, which has no parts."""
-    run_all(params)
     content = read_json(paths.SUMMARY / "worth.json")
     names = {row["other"] for row in content["others"] if row["task"] == "all"}
     assert {row["task"] for row in content["others"]} == {"all", "math", "mc"}
@@ -86,39 +84,35 @@ def test_the_deployed_rule_stands_beside_every_method_and_its_parts(params):
     assert names == {label(name) for name in listed if name != numbered(deployed, "2")}
 
 
-def test_swapped_reports_are_refused(params):
-    rivals.run(params)
-    run_router(params, 1)
+def test_swapped_reports_are_refused(reported):
     for name in ("points", "outcomes"):
         router, rival = (home / f"{name}.parquet" for home in (paths.report(1), paths.RIVALS))
         router.rename("aside")
         rival.rename(router)
         Path("aside").rename(rival)
-        for read in (lambda: choose.run(params, 1), lambda: report.run(params)):
+        for read in (lambda: choose.run(reported, 1), lambda: report.run(reported)):
             with pytest.raises(InputError, match="its methods is router, here it is rivals"):
                 read()
 
 
-def test_a_summary_covers_the_iterations_of_params_yaml(params):
-    run_all(params)
-    report.run(params.model_copy(update={"iterations": {"1": Iteration(previous="0")}}))
+def test_a_summary_covers_the_iterations_of_params_yaml(reported):
+    report.run(reported.model_copy(update={"iterations": {"1": Iteration(previous="0")}}))
     metrics = read_json(paths.SUMMARY / "metrics.json")
     assert set(metrics) == {"slm", "llm", *(f"{name}_1" for name in OURS), *SHARED, "train"}
 
 
-def test_a_summary_without_an_evaluation_is_refused(params):
-    rivals.run(params)
+def test_a_summary_without_an_evaluation_is_refused(reported):
+    (paths.report(1) / "outcomes.parquet").unlink()
     with pytest.raises(InputError, match=r"data/reports/1/outcomes\.parquet: no such file"):
-        report.run(params)
+        report.run(reported)
 
 
 @pytest.mark.parametrize("text", ['{"epochs": NaN}', '{"\\ud83d": 1}', '{"epochs": []}', "[]"])
-def test_training_metrics_that_are_not_numbers_are_refused(params, text):
-    run_all(params)
+def test_training_metrics_that_are_not_numbers_are_refused(reported, text):
     before = digest(paths.SUMMARY)
     (paths.router(1) / "metrics.json").write_text(text)
     with pytest.raises(InputError, match=r"^data/routers/1/metrics\.json: "):
-        report.run(params)
+        report.run(reported)
     assert digest(paths.SUMMARY) == before
 
 
@@ -129,9 +123,7 @@ def test_training_metrics_that_are_not_numbers_are_refused(params, text):
         ([], "top level: []: expected a valid dictionary"),
     ],
 )
-def test_an_invalid_file_of_chosen_rules_is_refused(params, chosen, complaint):
-    rivals.run(params)
-    run_router(params, 1)
+def test_an_invalid_file_of_chosen_rules_is_refused(reported, chosen, complaint):
     write_json(paths.report(1) / "chosen.json", chosen)
     with pytest.raises(InputError, match=rf"^data/reports/1/chosen\.json: {re.escape(complaint)}"):
-        report.run(params)
+        report.run(reported)
