@@ -45,7 +45,10 @@ def _cut(text: str, longest: int) -> str:
 
 def shown(value: object, width: int = 80) -> str:
     """Return a value of a file as Python writes it, in at most `width` characters."""
-    text = BRIEF.repr(value)
+    try:
+        text = BRIEF.repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = f"{type(value).__name__} too long to print"
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 

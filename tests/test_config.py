@@ -177,6 +177,11 @@ def test_shipped_params_load_frozen():
         ("slots: 128", f"slots: {10**30}", f"decode.slots: {10**30}: expected less than"),
         ("batch_size: 32", f"batch_size: {10**30}", f"finetune.batch_size: {10**30}: expected le"),
         (
+            "_length: 512",
+            "_length: 0x" + "f" * 5000,
+            "finetune.max_length: int too long to print: ",
+        ),
+        (
             "slm: data/pair/slm",
             f"slm: {'x' * 5000}",
             f"pair.slm: '{'x' * 76}...: expected a path with ",

@@ -5,41 +5,50 @@ from torch import Tensor
 
 from citer.vllm.rules import Limits
 
-LAG = 2  # steps of the SLM between a flag and the wait for it
+LAG = 2  # steps of the SLM between a flag and the wait for it, if ranks must agree
 
 
 class Flag:
-    """Whether something has become true on the device, as the host learns it.
+    """Whether something has become true on the device, as far as the host knows without waiting.
 
-    The host waits for a flag of `LAG` steps ago, so it never waits for a device that keeps up. All
-    ranks learn it at the same step, since they run the same collective operations.
+    If several ranks compute `together`, all must learn it at the same step: they run the same
+    collective operations. The host then waits for a flag of `LAG` steps ago.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._steps = 0
+    def __init__(self, device: torch.device, *, together: bool = False) -> None:
+        self._round, self._age, self._together = 0, LAG, together
         self._copied: torch.cuda.Event | None = None
         if device.type == "cuda":
-            self._host = torch.zeros((), dtype=torch.bool).pin_memory()
+            self._host = torch.zeros((), dtype=torch.long).pin_memory()  # the last true round
             self._copied = torch.cuda.Event()
+            self._copied.record()
 
     def begin(self) -> None:
         """Begin a round, in which it is not true yet."""
-        self._steps = 0
+        self._round += 1
+        self._age = LAG
 
     def known(self, true: Tensor) -> bool:
-        """Return whether an earlier value was true. If none is due, send this one."""
+        """Return whether an earlier value has arrived that was true. If not, send this one."""
         if self._copied is None:
             return bool(true)
-        step, self._steps = self._steps, self._steps + 1
-        if step % LAG:
+        if not self._arrived(self._copied):
             return False
-        if step:
-            self._copied.synchronize()
-            if self._host:
-                return True
-        self._host.copy_(true, non_blocking=True)
+        if int(self._host) == self._round:
+            return True
+        self._host.copy_(true.long() * self._round, non_blocking=True)
         self._copied.record()
+        self._age = 0
         return False
+
+    def _arrived(self, copied: torch.cuda.Event) -> bool:
+        if not self._together:
+            return copied.query()
+        self._age += 1
+        if self._age < LAG:
+            return False
+        copied.synchronize()
+        return True
 
 
 class Round:
@@ -56,8 +65,8 @@ class Round:
     def take(self, token_N: Tensor, score_NC: Tensor) -> bool:
         """Take the SLM's next tokens and their scores by C scorers. Return whether to go on.
 
-        A token whose score is below the rule's is no draft. It becomes known a few steps late that
-        all requests have ended.
+        A token whose score is below the rule's is no draft. Without waiting for the device, it can
+        become known a few steps late that all requests have ended.
         """
         self.steps += 1
         own, drafted_N = self.own, self.drafted_N

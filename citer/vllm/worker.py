@@ -89,7 +89,8 @@ def _drafter(config: Any, router: Router, device: torch.device) -> Drafter:
     found = [_eos_ids(model) for model in models]
     eos_ids = tuple(dict.fromkeys(end for own in found for end in own if end < size))
     eos_E = torch.tensor(eos_ids, dtype=torch.long, device=device)
-    return Drafter(router, Vocabulary(size, eos_ids), eos_E, Flag(device))
+    done = Flag(device, together=config.parallel_config.tensor_parallel_size > 1)
+    return Drafter(router, Vocabulary(size, eos_ids), eos_E, done)
 
 
 def _eos_ids(model: Any) -> list[int]:

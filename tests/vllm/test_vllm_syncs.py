@@ -78,14 +78,17 @@ class Stream:
     def record(self) -> None:
         self.sent = self.now
 
+    def query(self) -> bool:
+        return self.now - self.sent >= self.delay
+
     def synchronize(self) -> None:
-        self.waits += self.now - self.sent < self.delay
+        self.waits += not self.query()
 
 
-def known_at(delay: int) -> tuple[list[int], int]:
+def known_at(delay: int, *, together: bool) -> tuple[list[int], int]:
     """Return when each of two rounds, which end at steps 3 and 1, is known to have ended."""
-    flag, stream = Flag(torch.device("cpu")), Stream(delay)
-    flag._host, flag._copied = torch.zeros((), dtype=torch.bool), stream  # type: ignore[assignment]
+    flag, stream = Flag(torch.device("cpu"), together=together), Stream(delay)
+    flag._host, flag._copied = torch.zeros((), dtype=torch.long), stream  # type: ignore[assignment]
     found = []
     for ends in (3, 1):
         flag.begin()
@@ -97,10 +100,14 @@ def known_at(delay: int) -> tuple[list[int], int]:
     return found, stream.waits
 
 
-def test_all_ranks_learn_of_the_end_at_the_same_step() -> None:
+def test_one_rank_never_waits_and_learns_of_the_end_when_it_arrives() -> None:
+    assert known_at(1, together=False) == ([4, 2], 0)
+    assert known_at(3, together=False) == ([7, 4], 0)
+
+
+def test_ranks_that_compute_together_learn_of_the_end_at_the_same_step() -> None:
     """However slow the device of a rank is, and only a slow one waits."""
-    fast, waits = known_at(1)
+    fast, waits = known_at(1, together=True)
     assert (fast, waits) == ([5, 3], 0)
-    assert known_at(2) == (fast, 0)
-    for delay in (3, 9):
-        assert known_at(delay)[0] == fast
+    for delay in (2, 3, 9):
+        assert known_at(delay, together=True)[0] == fast
