@@ -25,7 +25,7 @@ from flows import stage_process
 from flows.dvc_commands import TMP, DvcError, Log, dvc, locked
 from flows.own import check_versioned, is_own
 from flows.process_tree import ADOPTS, received, tree
-from flows.repair_dvc import repair, repair_lock
+from flows.repair_dvc import repair
 from flows.stage_process import Answer, StageError, failure
 
 LOCK = TMP / "flow.lock"
@@ -119,7 +119,6 @@ def reproduce(name: str, timeout: timedelta, log: Log) -> bool:
         if output:
             output.close()  # the stage's processes hold it now
         answer = _answer(name, line, timeout)
-    repair_lock(log)
     if answer.error:
         raise answer.error(*answer.message.split("\n"))
     return answer.ran
