@@ -14,7 +14,7 @@ from citer.cli.main import REFUSED
 from citer.errors import InputError, TemporaryError
 from flows.dvc_commands import Log
 from flows.pipeline import STEP
-from flows.repro import one_run, plan, reproduce, stage_graph
+from flows.repro import reproduce, stage_graph
 from flows.stage_process import StageError, failure
 from tests.flows.conftest import Pipeline
 
@@ -68,10 +68,8 @@ def test_stages_are_listed_after_their_dependencies(pipeline: Pipeline) -> None:
     ]
 
 
-def test_a_pipeline_that_dvc_cannot_read_is_refused_with_its_message(pipeline: Pipeline) -> None:
+def test_a_pipeline_that_dvc_cannot_read_is_refused(pipeline: Pipeline) -> None:
     pipeline({"prepare": {"cmds": "true"}})
-    with one_run(print), pytest.raises(InputError, match="cmds"):
-        plan()
     with pytest.raises(InputError):
         run("prepare")
 
