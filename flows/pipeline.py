@@ -33,7 +33,7 @@ from flows.notify.events import kept_back
 from flows.own import OWN, versioned
 from flows.repro import one_run, plan, reproduce
 from flows.server import require_server
-from flows.tracking.iteration import Iteration, so_far
+from flows.tracking.contents import Iteration, so_far
 from flows.tracking.registry import register_early, register_run
 from flows.tracking.retraining import failing_run, log_seconds, monitored_run, run_name
 from flows.tracking.store import make_store, store_address
