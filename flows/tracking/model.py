@@ -14,7 +14,7 @@ import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 from mlflow.models import ModelSignature
-from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+from mlflow.types import ColSpec, Schema
 from mlflow.utils.file_utils import local_file_uri_to_path
 from mlflow.utils.uri import is_local_uri
 
@@ -49,10 +49,7 @@ SIGNATURE = ModelSignature(
             *(ColSpec("long", name, required=False) for name in Counts._fields),
             ColSpec("string", "error", required=False),
         ]
-    ),
-    params=ParamSchema(
-        [ParamSpec("rule", "string", None), ParamSpec("max_new_tokens", "long", None)]
-    ),
+    )
 )
 
 
