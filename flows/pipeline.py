@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from flows.notify.events import kept_back
 from flows.own import OWN, versioned
 from flows.repro import one_run, plan, reproduce
 from flows.server import require_server
-from flows.tracking.iteration import Iteration, so_far
+from flows.tracking.contents import Iteration, so_far
 from flows.tracking.registry import register_early, register_run
 from flows.tracking.retraining import failing_run, log_seconds, monitored_run, run_name
 from flows.tracking.store import make_store, store_address
@@ -78,31 +78,24 @@ def retrain(
         logging.getLogger(name).addFilter(shorten)  # a second time, it does nothing
     try:
         check_writable()
-        with on_device(device):
-            outcome = in_worktree(here, log) if worktree else here()
+        use_device(device)
+        outcome = in_worktree(here, log) if worktree else here()
     except InputError as error:
         return Failed(message=str(error), data=error)
     return Completed(message=outcome, data=outcome)
 
 
-@contextmanager
-def on_device(device: Device) -> Iterator[None]:
-    """Run the stages of the block on `device`. `auto` leaves it to CITER_DEVICE and pair.device.
+def use_device(device: Device) -> None:
+    """Run the stages on `device`. `auto` leaves it to CITER_DEVICE and pair.device.
 
     Raises InputError if that is cuda and there is none, before any stage runs.
     """
-    before = os.environ.get(DEVICE)
     if device != "auto":
-        os.environ[DEVICE] = device
-    try:
-        if load_params().pair.device == "cuda":
-            from citer.models.device import resolve_device  # takes seconds
+        os.environ[DEVICE] = device  # this process is that of one run
+    if load_params().pair.device == "cuda":
+        from citer.models.device import resolve_device  # takes seconds
 
-            resolve_device("cuda")
-        yield
-    finally:
-        os.environ.pop(DEVICE, None)
-        os.environ |= {DEVICE: before} if before is not None else {}
+        resolve_device("cuda")
 
 
 def shorten(record: logging.LogRecord) -> bool:

@@ -1,14 +1,12 @@
-"""Repair `.dvc` and `dvc.lock` after DVC was killed. Without this, every later DVC call fails.
+"""Repair `.dvc` after DVC was killed. Without this, every later DVC call fails.
 
-DVC rewrites `dvc.lock` and `rwlock` in place, so a kill can truncate both. `rwlock` is DVC's table
-of the paths that running processes read and write. After a kill it still names the killed process.
-A kill can also leave an empty folder in the run cache. Only the project's own cache, `.dvc/cache`,
-is repaired.
+DVC rewrites `rwlock` in place, its table of the paths that running processes read and write. A kill
+can truncate it, and it still names the killed process. A kill can also leave an empty folder in the
+run cache. Only the project's own cache, `.dvc/cache`, is repaired.
 """
 
 import json
 import re
-import shutil
 import time
 from contextlib import suppress
 from itertools import chain
@@ -18,16 +16,11 @@ from typing import Any
 import psutil
 from dvc.rwlock import RWLOCK_FILE, RWLOCK_LOCK
 from dvc.rwlock import SCHEMA as RWLOCK_SCHEMA
-from dvc.schema import COMPILED_LOCKFILE_SCHEMA as LOCK_SCHEMA
-from ruamel.yaml import YAML, YAMLError
 from voluptuous import Invalid
 
-from citer.storage.tables import replacing
-from flows.dvc_commands import DVC_LOCK, LOCK, TMP, Log, locked
+from flows.dvc_commands import DVC_LOCK, TMP, Log, locked
 
 RWLOCK, GUARD = TMP / RWLOCK_FILE, TMP / RWLOCK_LOCK
-KEPT, TORN = TMP / "dvc.lock.kept", TMP / "dvc.lock.torn"
-CONFLICT = b"<<<<<<<"  # a git merge conflict
 RUNS = Path(".dvc/cache/runs")
 ENTRY = re.compile(r"[0-9a-f]{64}")
 STAGE = "multiprocessing.forkserver"  # the command of a process in which a stage runs
@@ -47,12 +40,6 @@ def repair(log: Log) -> None:
             time.sleep(1)
 
 
-def repair_lock(log: Log) -> None:
-    """Back up `dvc.lock` if it is whole. Replace it by the backup if it is truncated."""
-    with locked(DVC_LOCK, "DVC", log):
-        _repair_lock(log)
-
-
 def _repair(log: Log) -> list[Info]:
     """Repair the files, unless other DVC processes work on them; return these processes."""
     with locked(DVC_LOCK, "DVC", log), locked(GUARD, "DVC", log):
@@ -62,7 +49,6 @@ def _repair(log: Log) -> list[Info]:
             return busy
         RWLOCK.unlink(missing_ok=True)
         _clear_run_cache()
-        _repair_lock(log)
         return []
 
 
@@ -94,35 +80,3 @@ def _clear_run_cache() -> None:
                 file.unlink()
         with suppress(OSError):  # not empty
             folder.rmdir()
-
-
-def _repair_lock(log: Log) -> None:
-    if not LOCK.exists():
-        KEPT.unlink(missing_ok=True)
-    elif KEPT.exists() and LOCK.read_bytes() == KEPT.read_bytes():
-        return
-    elif whole(LOCK):
-        _copy(LOCK, KEPT)
-    elif CONFLICT not in LOCK.read_bytes():  # DVC asks the user to resolve it
-        remedy = "restored from a backup" if KEPT.exists() else "removed, since no backup exists"
-        log(f"{LOCK}: truncated by a kill; {remedy}; the damaged file is now {TORN}")
-        _copy(LOCK, TORN)
-        if KEPT.exists():
-            _copy(KEPT, LOCK)
-        else:
-            LOCK.unlink()
-
-
-def whole(file: Path) -> bool:
-    """Return whether a `dvc.lock` is complete and valid."""
-    try:
-        content = file.read_text(encoding="utf-8")
-        LOCK_SCHEMA(YAML(typ="safe").load(content))
-    except (YAMLError, UnicodeDecodeError, Invalid):
-        return False
-    return content.endswith("\n")
-
-
-def _copy(source: Path, target: Path) -> None:
-    with replacing(target) as aside:
-        shutil.copyfile(source, aside)

@@ -2,19 +2,21 @@
 
 import json
 import os
-import re
 import sys
 import sysconfig
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from multiprocessing import Pipe, set_forkserver_preload, util
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from threading import Thread
 
+from dvc.repo import Repo
+from networkx import dfs_postorder_nodes, relabel_nodes
 from rich.text import Text
 
 from citer.errors import InputError
@@ -25,7 +27,7 @@ from flows import stage_process
 from flows.dvc_commands import TMP, DvcError, Log, dvc, locked
 from flows.own import check_versioned, is_own
 from flows.process_tree import ADOPTS, received, tree
-from flows.repair_dvc import repair, repair_lock
+from flows.repair_dvc import repair
 from flows.stage_process import Answer, StageError, failure
 
 LOCK = TMP / "flow.lock"
@@ -41,25 +43,13 @@ def stage_graph() -> dict[str, set[str]]:
 
     What a choice needs comes first, so that a rule is chosen, and can serve, as early as possible.
     """
-    after: dict[str, set[str]] = defaultdict(set)
-    for line in dvc("dag", "--dot").splitlines():
-        match re.findall(r'"([^"]+)"', line):
-            case [stage]:
-                after[stage]  # an entry, though it may depend on nothing
-            case [earlier, later]:
-                after[later].add(earlier)
-    targets = [*(name for name in after if name.startswith("choose")), *after]
-    order = dict.fromkeys(each for name in targets for each in _with_earlier(name, after))
-    names = [name for name in order if not is_own(name)]
-    return {name: {each for each in after[name] if not is_own(each)} for name in names}
-
-
-def _with_earlier(name: str, after: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield the stages that a stage depends on, each after its own, then the stage."""
-    for earlier in after:
-        if earlier in after[name]:
-            yield from _with_earlier(earlier, after)
-    yield name
+    with Repo() as repo:
+        graph = relabel_nodes(repo.index.graph, attrgetter("addressing"))
+    names = [name for name in graph if not is_own(name)]
+    graph = graph.subgraph(names)
+    targets = sorted(names, key=lambda name: not name.startswith("choose"))
+    ordered = (dfs_postorder_nodes(graph, name, sort_neighbors=sorted) for name in targets)
+    return {name: {*graph[name]} for name in dict.fromkeys(chain.from_iterable(ordered))}
 
 
 @contextmanager
@@ -91,12 +81,12 @@ def plan() -> dict[str, bool]:
     # outputs of the old code.
     write_json(CODE, stage_digests())
     try:
-        graph, stale = stage_graph(), json.loads(dvc("status", "--json"))
+        stale = json.loads(dvc("status", "--json"))
     except DvcError as error:
         raise InputError(str(error)) from None
     check_versioned(stale)
     fresh: dict[str, bool] = {}
-    for name, after in graph.items():
+    for name, after in stage_graph().items():
         fresh[name] = name not in stale and all(fresh[earlier] for earlier in after)
     return fresh
 
@@ -119,7 +109,6 @@ def reproduce(name: str, timeout: timedelta, log: Log) -> bool:
         if output:
             output.close()  # the stage's processes hold it now
         answer = _answer(name, line, timeout)
-    repair_lock(log)
     if answer.error:
         raise answer.error(*answer.message.split("\n"))
     return answer.ran

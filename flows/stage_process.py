@@ -1,22 +1,27 @@
 """Do what `dvc repro --single-item STAGE` does, but run the stage's command in this process.
 
 DVC finds out whether the stage is stale, removes or restores its outputs, and records them. It
-would start the command in a shell, where Python would import torch and transformers again.
+would start the command in a shell, where Python would import torch and transformers again, and
+rewrite `dvc.lock` in place, so that a kill could truncate it.
 """
 
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 from traceback import print_exc
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from citer.cli.main import BAD_INPUT, attempt, refuse, tune_process
 from citer.errors import InputError, TemporaryError
 from citer.executors.memory import advice
+from citer.storage.tables import replacing
 from flows.process_tree import KILLED, keeper_was_killed, shell_status
 
 if TYPE_CHECKING:
@@ -59,6 +64,7 @@ def _reproduce(name: str, commands: "_Commands") -> None:
     Raises what a command raises, TemporaryError if DVC fails for a reason that may pass, and
     InputError for its other errors.
     """
+    import dvc.dvcfile
     import dvc.stage.run
     from dvc.exceptions import DvcException, ReproductionError
     from dvc.lock import LockError
@@ -66,6 +72,7 @@ def _reproduce(name: str, commands: "_Commands") -> None:
 
     logging.getLogger("dvc").setLevel(logging.WARNING)  # else it gives advice on git and remotes
     dvc.stage.run.cmd_run = commands  # in place of its shell
+    dvc.dvcfile.modify_yaml = _modify_aside
     try:
         try:
             with Repo(_wait_for_lock=True) as repo:
@@ -78,6 +85,18 @@ def _reproduce(name: str, commands: "_Commands") -> None:
         raise InputError(*str(error).split("\n")) from None
     except OSError as error:
         raise TemporaryError(str(error)) from None
+
+
+@contextmanager
+def _modify_aside(file: str, fs: object = None) -> Iterator[dict[str, Any]]:
+    """Yield the content of `dvc.lock`, to change it, as DVC's `modify_yaml` does."""
+    from dvc.utils.serialize import modify_yaml
+
+    with replacing(Path(file)) as aside:
+        if Path(file).exists():
+            shutil.copyfile(file, aside)
+        with modify_yaml(aside) as content:
+            yield content
 
 
 class _Commands:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import mlflow
 import pyarrow as pa
@@ -20,11 +20,11 @@ from citer.evaluation.gate import Answered, Decision, Gate, Graded, GradedAnswer
 from citer.evaluation.measure import Conditions
 from citer.evaluation.points import rule_columns, rule_of
 from citer.rule import LLM, Rule
+from citer.stages.paths import DEPLOYED
 from citer.storage.schema import OUTCOME
 from citer.storage.tables import read_table
 
-PLACE = ["split", "method", *rule_columns(LLM)]
-COLUMNS = [*PLACE, "problem_id", "correct", "bytes"]
+COLUMNS = ["split", "method", *rule_columns(LLM), "problem_id", "correct", "bytes"]
 
 
 class Method(NamedTuple):
@@ -38,34 +38,8 @@ class Method(NamedTuple):
 ALONE = Method("rivals", "llm", LLM)
 
 
-class Candidate(NamedTuple):
-    """A version, by the run of its router, and how it was measured."""
-
-    run_id: str
-    conditions: Conditions
-
-    @classmethod
-    def of(cls, router: Run) -> Self:
-        return cls(router.info.run_id, Conditions.stored(router.data.tags))
-
-    def answered(self, method: Method, serve: ServeParams, bound: float = 0.0) -> Answered:
-        """Read the answers of a method, with their bytes at a batch size above 1."""
-        batched = batched_bytes(self.run_id, method, serve) if serve.batch > 1 else None
-        return Answered(graded(self.run_id, method), batched, bound)
-
-    def routed(self, serve: ServeParams, delta: float) -> Answered:
-        """Read the answers by the deployed rule.
-
-        The rule's certificate is read for confidence 1 - `delta`, whatever it was chosen at.
-        """
-        bound = risk_bound(threshold(self.run_id), delta)
-        return self.answered(deployed(self.run_id), serve, bound)
-
-
-def judge(
-    challenger: Candidate, champion: Candidate | None, params: Params, revoked: str = ""
-) -> Decision:
-    """Decide whether the challenger replaces the champion, if there is one.
+def judge(challenger: Run, champion: Run | None, params: Params, revoked: str = "") -> Decision:
+    """Decide whether the challenger replaces the champion, if there is one, by their routers' runs.
 
     `revoked` says that traffic has revoked the champion's promise.
     """
@@ -78,21 +52,36 @@ def judge(
         delta=delta,
         epsilon=settings.epsilon,
         llm_floor=settings.llm_floor,
-        conditions=challenger.conditions,
+        conditions=Conditions.stored(challenger.data.tags),
     )
+    own, other = challenger.info.run_id, champion.info.run_id if champion else ""
     return gate.decide(
-        challenger.routed(serve, delta),
-        champion.routed(serve, delta) if champion else None,
-        challenger.answered(ALONE, serve),
-        certified=threshold(challenger.run_id)["certified"],
-        champion_conditions=champion.conditions if champion else None,
-        no_bar=revoked or (elsewhere(champion, serve) if champion else ""),
+        _routed(own, serve, delta),
+        _routed(other, serve, delta) if champion else None,
+        _answered(own, ALONE, serve),
+        certified=threshold(own)["certified"],
+        champion_conditions=Conditions.stored(champion.data.tags) if champion else None,
+        no_bar=revoked or (elsewhere(other, serve) if champion else ""),
     )
 
 
-def elsewhere(version: Candidate, serve: ServeParams) -> str:
+def _routed(run_id: str, serve: ServeParams, delta: float) -> Answered:
+    """Read the answers by the deployed rule.
+
+    The rule's certificate is read for confidence 1 - `delta`, whatever it was chosen at.
+    """
+    return _answered(run_id, deployed(run_id), serve, risk_bound(threshold(run_id), delta))
+
+
+def _answered(run_id: str, method: Method, serve: ServeParams, bound: float = 0.0) -> Answered:
+    """Read the answers of a method, with their bytes at a batch size above 1."""
+    batched = batched_bytes(run_id, method, serve) if serve.batch > 1 else None
+    return Answered(graded(run_id, method), batched, bound)
+
+
+def elsewhere(run_id: str, serve: ServeParams) -> str:
     """Say that a version's rule is that of another place than `serve`; empty if it is not."""
-    rule = Rule(**threshold(version.run_id)["rule"])
+    rule = Rule(**threshold(run_id)["rule"])
     if not rule.asks_slm or rule.cap == cap(serve):
         return ""
     return f"was certified for another place (its rule: `{rule:.4g}`) and is no bar"
@@ -118,17 +107,9 @@ def threshold(run_id: str) -> dict[str, Any]:
 
 def deployed(run_id: str) -> Method:
     """Return the method that is deployed: without a certified rule, the LLM alone."""
-    own = threshold(run_id)
-    rule = Rule(**own["rule"])
-    if not rule.asks_slm:
-        return ALONE
-    chosen = mlflow.artifacts.load_dict(f"runs:/{run_id}/report/chosen.json")
-    return Method("report", deployed_method(chosen, own), rule)
-
-
-def deployed_method(chosen: Mapping[str, Any], deployed: Any) -> str:
-    """Name the method whose chosen rule is deployed."""
-    return next(name for name, rule in chosen.items() if rule == deployed)
+    own = mlflow.artifacts.load_dict(f"runs:/{run_id}/report/{DEPLOYED}")
+    rule = Rule.parse(own["rule"])
+    return Method("report", own["method"], rule) if rule.asks_slm else ALONE
 
 
 def routed(run_id: str) -> GradedAnswers:
@@ -138,8 +119,14 @@ def routed(run_id: str) -> GradedAnswers:
 
 def graded(run_id: str, method: Method) -> GradedAnswers:
     with _artifact(run_id, f"{method.folder}/outcomes.parquet") as file:
-        table = read_table(file, OUTCOME, COLUMNS)
-    asked = answers(table, method.name, method.rule)
+        return read_graded(file, method)
+
+
+def read_graded(file: Path, method: Method) -> GradedAnswers:
+    """Read a method's answers to the test questions from a table of outcomes."""
+    own = (pc.field("split") == "test") & (pc.field("method") == method.name)
+    rows = read_table(file, OUTCOME, COLUMNS).filter(own).to_pylist()
+    asked = (row for row in rows if rule_of(row) == method.rule)
     return {row["problem_id"]: Graded(row["correct"], row["bytes"]) for row in asked}
 
 
@@ -173,9 +160,3 @@ def _artifact(run_id: str, name: str) -> Iterator[Path]:
             yield Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder))
         except (InputError, pa.ArrowException, OSError) as error:
             raise InputError(f"{uri}: not a table that this citer reads: {error}") from None
-
-
-def answers(table: pa.Table, method: str, rule: Rule) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the test questions, as a method answered them under a rule."""
-    own = (pc.field("split") == "test") & (pc.field("method") == method)
-    return (row for row in table.filter(own).to_pylist() if rule_of(row) == rule)

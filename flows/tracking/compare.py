@@ -12,8 +12,9 @@ from rich.table import Table
 from citer.config.params import load_params
 from citer.errors import InputError
 from citer.evaluation.gate import difference
+from citer.evaluation.measure import Conditions
 from citer.progress import say
-from flows.tracking.answers import Candidate, routed
+from flows.tracking.answers import routed
 from flows.tracking.describe import facts, verdict
 from flows.tracking.registry import CHALLENGER, CHAMPION, aliased, run_of
 from flows.tracking.store import open_store, reported
@@ -42,7 +43,7 @@ def compare() -> None:
     for version in shown.values():
         say(f"Version {version.version}. {_story(version.tags)}")
     if len(runs) == 2:
-        champion, challenger = map(Candidate.of, runs)
+        champion, challenger = runs
         say(_difference(champion, challenger, params.evaluate.delta))
     for sentence in report(routers(store), runs):
         say(sentence)
@@ -67,13 +68,13 @@ def _story(tags: Mapping[str, str]) -> str:
     return f"The gate's decision at registration: {decision}.{since}"
 
 
-def _difference(champion: Candidate, challenger: Candidate, delta: float) -> str:
+def _difference(champion: Run, challenger: Run, delta: float) -> str:
     """Subtract the champion's share of correct answers, with the gate's bounds."""
-    before, now = champion.conditions, challenger.conditions
+    before, now = (Conditions.stored(run.data.tags) for run in (champion, challenger))
     if now != before:
         measured = f"the challenger is measured by {now}, the champion by {before}"
         return f"The two versions cannot be compared: {measured}."
-    old, new = (routed(version.run_id) for version in (champion, challenger))
+    old, new = (routed(run.info.run_id) for run in (champion, challenger))
     if not old.keys() & new.keys():
         return "The two versions have no test question in common."
     gap = difference(new, old, delta)

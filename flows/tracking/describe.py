@@ -17,7 +17,7 @@ from citer.evaluation.metrics import share_interval
 from citer.rule import Rule
 from citer.stages.paths import PAGE
 from flows.tracking.answers import routed, threshold
-from flows.tracking.iteration import headlines, section
+from flows.tracking.contents import headlines
 from flows.tracking.store import without_password
 from flows.tracking.uses import report
 
@@ -30,7 +30,7 @@ def tags_of(router: Run, serve: ServeParams) -> dict[str, str]:
 
     The gate compares costs where the version will `serve`; that cost becomes a tag.
     """
-    tags, numbers = router.data.tags, section(router.data.metrics, "all")
+    tags, numbers = router.data.tags, _on_all_tasks(router)
     costs = [batch.column for batch in schedules(serve) if batch.column in numbers]
     best = min(costs, key=numbers.__getitem__, default="")
     listed = (name for name in (*MEASURES, best, "llm_fraction") if name in numbers)
@@ -41,6 +41,12 @@ def tags_of(router: Run, serve: ServeParams) -> dict[str, str]:
         "certified": str(threshold(router.info.run_id)["certified"]).lower(),
         "made_from": ", ".join(f"{name} {value}" for name, value in _origin(router).items()),
     }
+
+
+def _on_all_tasks(router: Run) -> dict[str, float]:
+    """Return the metrics of the deployed method on all test questions."""
+    metrics = router.data.metrics.items()
+    return {key.removeprefix("all/"): value for key, value in metrics if key.startswith("all/")}
 
 
 def _origin(router: Run) -> dict[str, str]:
@@ -62,7 +68,7 @@ def scored(tags: Mapping[str, str]) -> dict[str, str]:
 def facts(router: Run) -> dict[str, str]:
     """Select the facts to show about a version. What does not apply to it is left out."""
     tags, conditions = router.data.tags, Conditions.stored(router.data.tags)
-    numbers = headlines(section(router.data.metrics, "all"))
+    numbers = headlines(_on_all_tasks(router))
     texts = {name: f"{value:.6g}" for name, value in numbers.items()}
     batches = sorted(int(size) for size in re.findall(r"cost_b(\d+)\b", " ".join(texts)))
     right = [answer.correct for answer in routed(router.info.run_id).values()]

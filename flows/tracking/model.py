@@ -14,7 +14,7 @@ import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 from mlflow.models import ModelSignature
-from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+from mlflow.types import ColSpec, Schema
 from mlflow.utils.file_utils import local_file_uri_to_path
 from mlflow.utils.uri import is_local_uri
 
@@ -23,19 +23,11 @@ from citer.config.params import Params
 from citer.decoding.answer import Counts
 from citer.evaluation.choice import upper_bound
 from citer.evaluation.measure import Conditions
-from citer.rule import LLM, Rule
+from citer.rule import Rule
 from citer.serving.promise import CARD_KEY, Promise, is_own, path_back
 from citer.stages import paths
-from citer.storage.schema import OUTCOME
-from citer.storage.tables import (
-    digest,
-    read_json,
-    read_table,
-    replacing,
-    table_metadata,
-    write_json,
-)
-from flows.tracking.answers import ALONE, PLACE, answers, deployed_method
+from citer.storage.tables import digest, read_json, replacing, table_metadata, write_json
+from flows.tracking.answers import ALONE, Method, read_graded
 from flows.tracking.store import Store, exclusively, home
 
 SERVING = Path(__file__).with_name("serving.py")
@@ -57,10 +49,7 @@ SIGNATURE = ModelSignature(
             *(ColSpec("long", name, required=False) for name in Counts._fields),
             ColSpec("string", "error", required=False),
         ]
-    ),
-    params=ParamSchema(
-        [ParamSpec("rule", "string", None), ParamSpec("max_new_tokens", "long", None)]
-    ),
+    )
 )
 
 
@@ -122,17 +111,13 @@ def promised(report: Path, chosen: dict[str, Any]) -> Promise | None:
     graded, same = None, epsilon
     of = Conditions.stored(table_metadata(report / "outcomes.parquet"))
     if not of.measure.every_question:
-        routed = _correct(report, deployed_method(read_json(report / "chosen.json"), chosen), rule)
-        llm = _correct(paths.RIVALS, ALONE.name, LLM)
-        unlike = sum(not (right and llm[key]) for key, right in routed.items())
+        own = Method(report.name, read_json(report / paths.DEPLOYED)["method"], rule)
+        routed = read_graded(report / "outcomes.parquet", own)
+        llm = read_graded(paths.RIVALS / "outcomes.parquet", ALONE)
+        unlike = sum(not (answer.correct and llm[key].correct) for key, answer in routed.items())
         graded, same = epsilon, min(max(epsilon, upper_bound(unlike, len(routed), delta)), 0.99)
     path = [str(each) for each in path_back(rule, read_json(report / "path.json"))]
     return Promise(path=path, graded=graded, same=same, delta=delta, sampling=of.sampling)
-
-
-def _correct(folder: Path, method: str, rule: Rule) -> dict[str, bool]:
-    table = read_table(folder / "outcomes.parquet", OUTCOME, [*PLACE, "problem_id", "correct"])
-    return {row["problem_id"]: row["correct"] for row in answers(table, method, rule)}
 
 
 def keep_slm(store: Store) -> str:

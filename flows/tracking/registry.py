@@ -20,7 +20,6 @@ from citer.data.traffic import TRAFFIC
 from citer.errors import InputError
 from citer.evaluation.gate import Decision
 from citer.progress import say
-from citer.rule import Rule
 from citer.serving.evidence import evidence_place, is_there
 from citer.serving.status import standings
 from citer.stages import paths
@@ -28,9 +27,8 @@ from citer.storage.tables import read_json
 from flows.checks import check_uri
 from flows.dvc_commands import push
 from flows.tracking import describe
-from flows.tracking.answers import Candidate, judge, threshold
-from flows.tracking.contents import children, track, track_early
-from flows.tracking.iteration import Iteration
+from flows.tracking.answers import deployed, judge
+from flows.tracking.contents import Iteration, children, track, track_early
 from flows.tracking.model import fetch_slm
 from flows.tracking.store import Store, exclusively, home, make_store, open_store, reported
 from flows.tracking.uses import count_use
@@ -64,8 +62,7 @@ def register_run(stages: Iterable[str]) -> Registration:
 
     Routers that are registered already are left unchanged. Their data are on DVC's remote, if there
     is one, before the champion changes. `stages` are those of dvc.yaml. Raises InputError if the
-    champion has no rule or no run, or if the experiment is deleted; TemporaryError if the push
-    fails.
+    champion has no run, or if the experiment is deleted; TemporaryError if the push fails.
     """
     done = _registration(lambda store, params: track(store, params, stages))
     assert done
@@ -102,13 +99,10 @@ def _registration(tracked: Callable[[Store, Params], Run | None]) -> Registratio
 
 @reported()
 def promote(version: int) -> None:
-    """Make a version the champion by hand.
-
-    Raises InputError if the version does not exist or has no rule.
-    """
+    """Make a version the champion by hand. Raises InputError if it does not exist."""
     params = load_params()
     client = open_store(params.register_.experiment).client
-    chosen = _require_rule(find_version(client, params.register_.model_name, version))
+    chosen = find_version(client, params.register_.model_name, version)
     with exclusively():
         _crown(client, chosen, "by hand")
     say(f"{chosen.name} version {chosen.version} is now the champion")
@@ -142,9 +136,8 @@ def fetched_bundle(uri: str) -> Iterator[Path]:
         try:
             kept = f"{uri}/artifacts/bundle"
             bundle = Path(mlflow.artifacts.download_artifacts(kept, dst_path=folder))
-            slm = read_json(bundle / "router.json")["slm"].get("kept")
-            if slm:  # bundles of an older citer contain their SLM
-                (bundle / "slm").symlink_to(fetch_slm(slm))
+            slm = read_json(bundle / "router.json")["slm"]["kept"]
+            (bundle / "slm").symlink_to(fetch_slm(slm))
         except MlflowException as error:
             raise InputError(f"{uri}: no such registered router: {error.message}") from None
         yield bundle
@@ -159,7 +152,7 @@ def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVe
 def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
     """Return the version with an alias, or None.
 
-    Raises InputError if nothing is registered, or if the version is deleted or has no rule.
+    Raises InputError if nothing is registered, or if the version is deleted.
     """
     with _if_missing(f"{name}: nothing is registered; run `citer run` first"):
         number = client.get_registered_model(name).aliases.get(alias)
@@ -167,14 +160,7 @@ def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
         return None
     remedy = PROMOTE_ANOTHER if alias == CHAMPION else "delete the alias on MLflow's page"
     with _if_missing(f"{name}: version {number}, the {alias}, is deleted; {remedy}"):
-        return _require_rule(client.get_model_version(name, number))
-
-
-def _require_rule(version: ModelVersion) -> ModelVersion:
-    if "rule" not in version.tags:
-        problem = f"{version.name}: version {version.version} has no tag `rule`"
-        raise InputError(f"{problem}, because an older citer made it; {PROMOTE_ANOTHER}")
-    return version
+        return client.get_model_version(name, number)
 
 
 def run_of(version: ModelVersion) -> Run:
@@ -246,11 +232,11 @@ def _decision(last: ModelVersion, champion: ModelVersion | None, params: Params)
     A champion whose promise traffic has broken answers by a safe rule. Only a promise that is about
     traffic, too, takes its place, or an exact rule, which needs none.
     """
-    challenger = Candidate.of(run_of(last))
-    before = Candidate.of(run_of(champion)) if champion else None
+    challenger = run_of(last)
+    before = run_of(champion) if champion else None
     revoked = _revoked(champion) if champion else ""
     decision = judge(challenger, before, params, revoked)
-    exact = Rule(**threshold(challenger.run_id)["rule"]).exact
+    exact = deployed(challenger.info.run_id).rule.exact
     if not (revoked and decision.promote) or exact or _judged_by_traffic():
         return decision
     return Decision(False, f"the champion {revoked}; {UNSEEN}")

@@ -17,8 +17,7 @@ from citer.stages import paths
 from citer.storage.tables import digest, remove, replacing
 from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote
 from flows.own import check_unchanged, differing, named, versioned
-from flows.tracking.contents import PIPELINE, children
-from flows.tracking.iteration import Iteration
+from flows.tracking.contents import PIPELINE, Iteration, children
 from flows.tracking.registry import find_version, run_of
 from flows.tracking.retraining import NO_GIT
 from flows.tracking.store import home, open_store, reported

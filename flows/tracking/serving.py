@@ -1,9 +1,8 @@
 """The code of a registered model. MLflow runs this file with a copy of `citer`.
 
 `mlflow.pyfunc.load_model("models:/citer-router@champion").predict(questions)` takes plain
-questions, or rows in the formats of the data files, as a list or a frame.
-`params={"rule": "risk 0.8", "max_new_tokens": 64}` replaces the router's own rule and the longest
-answer for one call. `load_model`'s `model_config` can override what `load_context` reads of it.
+questions, or rows in the formats of the data files, as a list or a frame. `load_model`'s
+`model_config` can override what `load_context` reads of it.
 
 MLflow also runs this file to log a model. What imports torch is therefore only imported when a
 model is loaded.
@@ -25,7 +24,6 @@ from citer.data.importing import parse_question
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
 from citer.errors import InputError
-from citer.rule import Rule
 from citer.storage.tables import read_json
 
 
@@ -56,49 +54,32 @@ class RoutedModel(PythonModel):
         """Answer each row. The column `error` says why a row was refused.
 
         Raises only MlflowException: for any other exception MLflow's server would send the
-        traceback to the client. Wrong `params` are the client's error.
+        traceback to the client.
         """
-        rule, limit = self._checked(params or {})
         try:
-            return self._answers(_rows(model_input), rule, limit)
+            return self._answers(_rows(model_input))
         except Exception as error:
             logging.getLogger(__name__).exception("the call failed, no question was answered")
             reason = f"{type(error).__name__}, see the server's log"
             raise MlflowException(f"the call failed, no question was answered: {reason}") from error
 
-    def _checked(self, params: dict) -> tuple[Rule | None, int | None]:
-        """Return the rule and the longest answer of a call. Raises MlflowException."""
-        text, limit = params.get("rule"), params.get("max_new_tokens")
-        try:
-            rule = None if text is None else Rule.parse(text)
-            self.deployment.policy(rule or self.deployment.rule)
-        except ValueError as error:
-            raise MlflowException.invalid_parameter_value(f"rule: {error}") from None
-        if limit is not None and limit < 1:
-            said = f"max_new_tokens: {limit}: expected 1 or more"
-            raise MlflowException.invalid_parameter_value(said)
-        return rule, limit
-
-    def _answers(self, rows: list[Any], rule: Rule | None, limit: int | None) -> pd.DataFrame:
+    def _answers(self, rows: list[Any]) -> pd.DataFrame:
         from citer.serving.deployment import REPLY_FIELDS
 
-        parsed = [self._problem(row, limit) for row in rows]
+        parsed = [self._problem(row) for row in rows]
         problems = [each for each in parsed if not isinstance(each, str)]
-        answering = self.deployment.replies(
-            problems, sampler=self.sampler, rule=rule, max_new_tokens=limit
-        )
-        replies = iter(list(answering))
+        replies = iter(list(self.deployment.replies(problems, sampler=self.sampler)))
         answers = [
             {"error": each} if isinstance(each, str) else next(replies).fields for each in parsed
         ]
         frame = pd.DataFrame(answers, columns=[*REPLY_FIELDS, "error"], dtype=object)
         return frame.where(frame.notna(), None)
 
-    def _problem(self, row: Any, limit: int | None) -> Problem | str:
+    def _problem(self, row: Any) -> Problem | str:
         """Return the row's problem, or the reason why it is refused."""
         try:
             problem = _parse(row, self.deployment.tasks)
-            self.deployment.check(problem, limit)
+            self.deployment.check(problem)
         except InputError as error:
             return str(error)
         return problem

@@ -3,13 +3,12 @@
 Open it, ask whether it answers, create its tables, and refuse those of another MLflow.
 """
 
-import fcntl
 import json
 import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +27,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from citer.errors import InputError, TemporaryError
 from citer.storage.tables import replacing
+from flows.dvc_commands import locked
 
 RETRAININGS = Path(".retrain")  # the worktrees of retrainings
 DATABASE = "mlflow.db"
@@ -37,10 +37,6 @@ EXPECTED = "expected a server's http://HOST:PORT, or a database such as sqlite:/
 MIGRATIONS = Path(mlflow.__file__).parent / "store/db_migrations"
 # These log a traceback of errors that they also raise.
 LOGGERS = ("mlflow.store.db.utils", "mlflow.store.db_migrations")
-
-
-class StoreError(TemporaryError):
-    """MLflow's store does not work."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ def make_store(experiment: str) -> Store:
     """
     uri = _uri()
     # A server chooses the artifacts' location itself; a database would choose the current folder.
-    location = (home() / "artifacts").absolute().as_uri() if is_database(uri) else None
+    location = (home() / "artifacts").absolute().as_uri() if uri.startswith(DATABASES) else None
     with exclusively(), reported():
         if uri == _embedded():
             make_tables(home() / DATABASE)
@@ -153,24 +149,20 @@ def store_address() -> str:
     return without_password(mlflow.get_tracking_uri())
 
 
-@contextmanager
-def exclusively() -> Iterator[None]:
+def exclusively() -> AbstractContextManager[None]:
     """Hold the project's lock, which only one process can hold at a time."""
-    home().mkdir(exist_ok=True)
-    with (home() / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return locked(home() / ".lock", "another process", logging.getLogger(__name__).info)
 
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Turn MLflow's exceptions into StoreError, with their first line as the message."""
+    """Turn MLflow's exceptions into TemporaryError, with their first line as the message."""
     for logger in LOGGERS:
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
         yield
     except MlflowException as error:
-        raise StoreError(f"{named(mlflow.get_tracking_uri())}: {_first_line(error)}") from error
+        raise TemporaryError(f"{named(mlflow.get_tracking_uri())}: {_first_line(error)}") from error
 
 
 def named(uri: str) -> str:
@@ -187,44 +179,45 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].partition(" with exception ")[0]
 
 
-def is_database(uri: str) -> bool:
-    return uri.startswith(DATABASES)
-
-
 def check_store(uri: str) -> bool:
     """Return whether a store has tables of MLflow, as each server has.
 
-    Raises StoreError if the server or database does not answer one request: MLflow itself retries
-    for minutes. Raises InputError if `uri` is not an address of either, or if another MLflow wrote
-    the tables of a database.
+    Raises TemporaryError if the server or database does not answer one request: MLflow itself
+    retries for minutes. Raises InputError if `uri` is not an address of either, or if another
+    MLflow wrote the tables of a database.
     """
-    revision = _ask(uri)
-    if is_database(uri):
-        _check_schema(uri, revision)
-        return revision is not None
-    return True
-
-
-def _ask(uri: str) -> str | None:
-    """Send one request. Return the revision of a database's schema, if MLflow has tables there."""
     try:
-        if is_database(uri):
-            with create_engine(uri, poolclass=NullPool).connect() as connection:
-                return MigrationContext.configure(connection).get_current_revision()
+        if uri.startswith(DATABASES):
+            return _has_tables(uri)
         if uri.startswith("http"):
             creds = get_default_host_creds(uri)
             given = {"verify": creds.verify, "cert": creds.client_cert_path}
             requests.get(f"{uri.rstrip('/')}/health", timeout=ANSWER_SECONDS, **given)
         elif "://" not in uri and not uri.startswith("databricks"):
             raise ValueError(EXPECTED)
-        return None
+        return True
     except requests.RequestException as error:
         problem = f"no answer ({type(error).__name__}), expected a running MLflow server"
-        raise StoreError(f"{named(uri)}: {problem}") from None
+        raise TemporaryError(f"{named(uri)}: {problem}") from None
     except (ArgumentError, ImportError, ValueError) as error:
         raise InputError(f"{named(uri)}: {_first_line(error)}") from None
     except SQLAlchemyError as error:
-        raise StoreError(f"{named(uri)}: {_first_line(error)}") from None
+        raise TemporaryError(f"{named(uri)}: {_first_line(error)}") from None
+
+
+def _has_tables(uri: str) -> bool:
+    """Return whether a database has tables of MLflow. Raises ValueError if another MLflow's."""
+    with create_engine(uri, poolclass=NullPool).connect() as connection:
+        found = MigrationContext.configure(connection).get_current_revision()
+    expected = ScriptDirectory(MIGRATIONS).get_current_head()
+    if found not in (None, expected):
+        upgrade = f"`mlflow db upgrade {without_password(uri)}`"
+        raise ValueError(
+            f"schema {found}, expected {expected} of MLflow {mlflow.__version__}; if an older one "
+            f"wrote it, stop its users, back it up, then run {upgrade}; if a newer one did, "
+            "install that"
+        )
+    return found is not None
 
 
 def make_tables(database: Path) -> None:
@@ -237,16 +230,3 @@ def make_tables(database: Path) -> None:
             logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # not every migration
             upgrade = ["upgrade", f"sqlite:///{aside.absolute()}"]
             db.commands(upgrade, standalone_mode=False)  # `mlflow db upgrade`, in this process
-
-
-def _check_schema(uri: str, found: str | None) -> None:
-    """Raise InputError if a schema is another MLflow's."""
-    newest, *older = [each.revision for each in ScriptDirectory(MIGRATIONS).walk_revisions()]
-    schema, ours = f"{named(uri)}: schema {found}", mlflow.__version__
-    if found in older:
-        upgrade = f"`mlflow db upgrade {without_password(uri)}`"
-        expected = f"expected that of {ours}: stop its users, back it up, then run {upgrade}"
-        raise InputError(f"{schema} of an older MLflow; {expected}")
-    if found not in (None, newest):
-        remedy = "expected an older one: install the MLflow that wrote it"
-        raise InputError(f"{schema} is unknown to MLflow {ours}; {remedy}")

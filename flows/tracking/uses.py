@@ -17,11 +17,6 @@ SHOWN = 7  # digits of a digest
 DECISIONS = {"validation": "promises", "test": "decisions of the gate"}
 
 
-def question_set(ids: Iterable[str]) -> str:
-    """Return the digest of questions, given their ids."""
-    return digest(*sorted(ids))
-
-
 def routers(store: Store) -> list[Run]:
     """Return the runs of all routers that the experiment had."""
     return store.runs("tags.kind = 'iteration'", ViewType.ALL)
@@ -30,7 +25,7 @@ def routers(store: Store) -> list[Run]:
 def count_use(store: Store, router: Run, split: str) -> None:
     """Log with a router's run that its questions of a split decided; once, if called again."""
     if ids := questions(router.info.run_id, split):
-        asked = question_set(ids)
+        asked = digest(*sorted(ids))
         others = [run for run in routers(store) if run.info.run_id != router.info.run_id]
         number = _uses(_asking(others, split, asked), split) + 1
         store.log(router, {f"{split}_set": asked}, {f"{split}_use": number})

@@ -17,7 +17,7 @@ import psutil
 from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
-from flows.repair_dvc import LOCK, RUNS, RWLOCK, whole
+from flows.repair_dvc import RUNS, RWLOCK
 
 BIN = Path(sys.executable).parent
 MARK = "CITER_DRILL"  # every process of a run inherits it, even an orphan
@@ -177,7 +177,6 @@ def torn(folder: Path) -> list[str]:
     table = folder / RWLOCK
     damaged = {
         "rwlock": table.exists() and "pid" in table.read_text(),
-        "dvc.lock": (folder / LOCK).exists() and not whole(folder / LOCK),
         "runs": any(not any(entry.iterdir()) for entry in (folder / RUNS).glob("*/*")),
     }
     return [name for name, is_torn in damaged.items() if is_torn]

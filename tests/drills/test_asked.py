@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_every_row_of_the_served_model_is_answered_or_refused_in_one_line(
     kin: Pair, record_property: Record
 ) -> None:
     model = RoutedModel()
-    model.deployment, model.sampler = deployed(kin), ALL_GREEDY
+    model.deployment, model.sampler = replace(deployed(kin), max_new_tokens=4), ALL_GREEDY
     before = answers(model, [ROWS[0]])
     for case in range(REQUESTS):
         given = rows(Random(f"{SEED} {case}"))
@@ -113,7 +114,7 @@ def test_every_row_of_the_served_model_is_answered_or_refused_in_one_line(
 
 
 def answers(model: RoutedModel, given: list[Any]) -> list[dict[str, Any]]:
-    return model.predict(None, given, {"max_new_tokens": 4}).to_dict("records")
+    return model.predict(None, given).to_dict("records")
 
 
 def row_complaints(answer: dict[str, Any]) -> Iterator[str]:

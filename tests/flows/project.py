@@ -23,7 +23,7 @@ from citer.stages import paths
 from citer.storage.schema import HOLDOUT, OUTCOME, PREFERENCE, PROBLEM, SPLITS, point
 from citer.storage.tables import write_json, write_table, write_text
 from flows.dvc_commands import dvc
-from flows.tracking.iteration import Iteration
+from flows.tracking.contents import Iteration
 from flows.tracking.registry import register_run
 from tests.heads import random_router
 from tests.tiny import make_tiny_pair

@@ -68,5 +68,5 @@ def test_the_digests_of_the_code_do_not_change_while_another_run_works(
 
 def test_a_dvc_yaml_that_dvc_cannot_read_is_reported_in_one_line(pipeline: Pipeline) -> None:
     pipeline({"prepare": {"cmds": "true"}})
-    with pytest.raises(InputError, match=r"^dvc dag --dot: '\./dvc\.yaml' validation failed"):
+    with pytest.raises(InputError, match=r"^dvc status --json: '\./dvc\.yaml' validation failed"):
         plan()

@@ -1,6 +1,7 @@
 """Files as a kill leaves them, written by hand. Real DVC must work after the repair."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,8 +17,8 @@ from dvc.lock import LockError
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
-from flows.dvc_commands import DVC_LOCK, dvc, locked
-from flows.repair_dvc import KEPT, LOCK, RUNS, RWLOCK, TORN, repair
+from flows.dvc_commands import DVC_LOCK, LOCK, dvc, locked
+from flows.repair_dvc import RUNS, RWLOCK, repair
 from flows.repro import one_run, plan, reproduce
 
 FIRST = {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}
@@ -132,49 +133,15 @@ def test_a_run_cache_folder_without_a_whole_entry_is_removed(ran: str) -> None:
     assert sorted(RUNS.glob("*/*/*")) == sorted(entries)
 
 
-@pytest.mark.parametrize("share", [0, 0.5, 0.999])
-def test_a_torn_lock_is_replaced_by_the_last_whole_one(ran: str, share: float) -> None:
-    torn = ran[: int(share * len(ran))]
-    LOCK.write_text(torn)
-    with one_run(print):
-        assert list(plan()) == ["first", "second"]
-    assert LOCK.read_text() == ran
-    assert TORN.read_text() == torn
-    assert not run("first")
-    assert not run("second")
-
-
-def test_a_lock_torn_as_a_stage_ended_makes_only_that_stage_run_again(ran: str) -> None:
+def test_a_stage_writes_the_lock_aside_and_renames_it(ran: str) -> None:
+    """So a kill leaves the old one or the new one, whole."""
+    os.link(LOCK, "old")
     Path("a").write_text("two")
     assert run("first")
-    kept = LOCK.read_text()
-    assert KEPT.read_text() == kept
-    LOCK.write_text(ran[:40])
-    assert not run("first")
-    assert LOCK.read_text() == kept
-    assert run("second")
-
-
-def test_a_torn_first_lock_is_removed(ran: str) -> None:
-    KEPT.unlink()
-    LOCK.write_text(ran[:40])
-    run("first")
-    run("second")
-    assert LOCK.read_text() == ran
-
-
-def test_a_lock_with_a_merge_conflict_is_left_to_the_user(ran: str) -> None:
-    conflict = f"<<<<<<< ours\n{ran}=======\n{ran}>>>>>>> theirs\n"
-    LOCK.write_text(conflict)
-    repair([].append)
-    assert LOCK.read_text() == conflict
-
-
-def test_a_lock_that_was_removed_stays_so(ran: str) -> None:
-    LOCK.unlink()
-    repair([].append)
-    assert not LOCK.exists()
-    assert not KEPT.exists()
+    assert Path("old").read_text() == ran
+    assert LOCK.read_text() != ran
+    with one_run(print):
+        assert list(plan()) == ["first", "second"]
 
 
 def test_nothing_is_logged_if_nothing_is_broken(ran: str) -> None:
@@ -192,24 +159,6 @@ def test_nothing_is_logged_if_nothing_is_broken(ran: str) -> None:
 def test_dvc_cannot_lock_the_project_while_files_are_repaired(ran: str) -> None:
     with locked(DVC_LOCK, "nobody", print), pytest.raises(LockError):
         Repo().lock.lock()
-
-
-def test_a_kill_while_a_torn_lock_is_replaced_loses_no_file(
-    ran: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    LOCK.write_text(ran[: len(ran) // 2])
-
-    def killed(source: Path, target: Path) -> None:
-        if target == LOCK:
-            raise KeyboardInterrupt
-        shutil.copyfile(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("flows.repair_dvc._copy", killed)
-        with pytest.raises(KeyboardInterrupt):
-            repair(print)
-    repair(print)
-    assert LOCK.read_text() == ran
 
 
 def test_a_file_that_is_no_folder_of_the_run_cache_is_left_alone(ran: str) -> None:

@@ -13,6 +13,7 @@ from citer.evaluation.choice import ChosenRule, upper_bound
 from citer.evaluation.gate import Graded
 from citer.evaluation.points import rule_columns
 from citer.rule import Rule
+from citer.stages.paths import DEPLOYED
 from citer.storage.schema import OUTCOME, point
 from citer.storage.tables import read_json, read_table, write_json, write_table
 from flows.tracking.answers import (
@@ -54,8 +55,7 @@ def test_a_method_of_any_name_can_be_deployed(project: Path) -> None:
     table["method"] = table["method"].replace("router", "cascade")
     renamed = pa.Table.from_pandas(table, OUTCOME, preserve_index=False)
     write_table(report / "outcomes.parquet", renamed, OUTCOME, {})
-    chosen = read_json(report / "chosen.json")
-    write_json(report / "chosen.json", {"cascade": chosen["router"], "audited": chosen["audited"]})
+    write_json(report / DEPLOYED, read_json(report / DEPLOYED) | {"method": "cascade"})
     assert routed(run_id) == expected
 
 

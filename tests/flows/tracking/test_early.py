@@ -12,7 +12,7 @@ from citer.storage.tables import write_text
 from flows.dvc_commands import dvc
 from flows.tracking import contents, registry
 from flows.tracking.compare import compare
-from flows.tracking.iteration import Iteration
+from flows.tracking.contents import Iteration
 from flows.tracking.registry import register_early, run_of
 from flows.tracking.restore import restore
 from flows.tracking.retraining import failing_run, monitored_run

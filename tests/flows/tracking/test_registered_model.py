@@ -10,7 +10,6 @@ import mlflow
 import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
-from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import scoring_server
 from ruamel.yaml import YAML
 
@@ -19,7 +18,6 @@ from citer.data.importing import parse_row
 from citer.errors import InputError
 from citer.models.folder import PairFolder
 from citer.models.sampling import Sampler
-from citer.rule import LLM as LLM_ALONE
 from citer.serving.deployment import deploy, stored_rule
 from citer.stages import paths
 from citer.storage.tables import digest
@@ -76,13 +74,6 @@ def test_the_registered_model_answers_as_its_router_routes(
     assert answers == [expected["math"], expected["mc"], expected["math"]]
     framed = model.predict(pd.DataFrame([{"problem": MATH}, MC])).to_dict("records")
     assert framed == [expected["math"], expected["mc"]]
-
-    params = {"rule": "score 1", "max_new_tokens": 2}
-    (own,) = routed.replies(problems[:1], rule=LLM_ALONE, max_new_tokens=2)
-    (answer,) = model.predict([MATH], params).to_dict("records")
-    assert answer == own.fields | {"error": None}
-    with pytest.raises(MlflowException, match="rule: 'risc': expected"):
-        model.predict([MATH], {"rule": "risc"})
 
 
 def test_the_registered_model_samples_as_the_evaluation_did(project: Path) -> None:

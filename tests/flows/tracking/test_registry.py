@@ -10,16 +10,15 @@ import pytest
 from citer.config.params import ServeParams
 from citer.errors import InputError
 from citer.stages import paths
-from citer.storage.tables import read_json, write_json
+from citer.storage.tables import digest, read_json, write_json
 from flows.dvc_commands import file_md5
 from flows.tracking.compare import compare
 from flows.tracking.describe import tags_of
 from flows.tracking.registry import promote, run_of
-from flows.tracking.uses import question_set
 from tests.flows.project import register, retrain
 from tests.flows.tracking.registered import CHAMPION, NAME, fetch, holder, version, versions
 
-ASKED = question_set(f"test-{n}" for n in range(200))
+ASKED = digest(*sorted(f"test-{n}" for n in range(200)))
 
 
 def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path) -> None:

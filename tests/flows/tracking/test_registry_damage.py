@@ -152,16 +152,3 @@ def test_a_champion_whose_version_is_gone_is_reported_and_can_be_replaced(projec
         fetch(CHAMPION)
     promote(1)
     assert holder("champion") == 1
-
-
-def test_a_champion_without_a_rule_is_reported_and_can_be_replaced(project: Path) -> None:
-    retrain(1)
-    register()
-    MlflowClient().delete_model_version_tag(NAME, "2", "rule")
-    retrain(2)
-    for action in (register, compare, lambda: promote(2)):
-        with pytest.raises(InputError, match="version 2 has no tag `rule`"):
-            action()
-    promote(4)
-    register()
-    assert holder("champion") == 4

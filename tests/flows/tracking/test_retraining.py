@@ -8,7 +8,7 @@ import pytest
 from mlflow.entities import Run, ViewType
 from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from flows.tracking import contents, retraining
 from flows.tracking.contents import children
 from flows.tracking.retraining import (
@@ -21,7 +21,7 @@ from flows.tracking.retraining import (
     run_name,
     run_tags,
 )
-from flows.tracking.store import StoreError, make_store, open_store
+from flows.tracking.store import make_store, open_store
 from tests.flows.project import register, retrain
 from tests.flows.tracking.registered import holder, versions
 from tests.flows.tracking.test_contents import tracked
@@ -146,7 +146,7 @@ def test_a_store_that_is_lost_during_a_run_ends_no_stage(
             assert "MLflow at http://127.0.0.1:9: no answer" in caplog.text
             make_store("citer")
 
-    with pytest.raises(StoreError):
+    with pytest.raises(TemporaryError):
         lose()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     assert open_run(make_store("citer"))

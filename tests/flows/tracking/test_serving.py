@@ -14,7 +14,6 @@ from citer.decoding.answer import Answer
 from citer.decoding.policy import SLM_ALONE
 from citer.errors import InputError
 from citer.models.sampling import ALL_GREEDY
-from citer.rule import Rule
 from citer.serving.deployment import Reply
 from flows.tracking.serving import RoutedModel
 from tests.spelling import ROWS, Spelling
@@ -30,13 +29,7 @@ COUNTED |= dict.fromkeys(("audited", "disagreed", "rejected"), 0)
 class Noting:
     tasks = ("math", "mc")
 
-    rule = Rule("risk", 0.5)
-
-    def policy(self, rule: Rule) -> None:
-        if rule.exact:
-            raise InputError("the router has no head `agree`, only stand")
-
-    def check(self, problem: Problem, max_new_tokens: int | None) -> None:
+    def check(self, problem: Problem) -> None:
         if problem.question == "long":
             raise InputError("question: 9 tokens, expected at most 8")
 
@@ -159,27 +152,3 @@ def test_an_internal_error_is_reported_in_one_sentence_without_a_path(model: Rou
         model.predict(None, ["1 + 1?"])
     expected = "the call failed, no question was answered: RuntimeError, see the server's log"
     assert caught.value.message == expected
-
-
-def test_a_call_may_have_a_rule_and_a_limit_of_its_own(model: RoutedModel) -> None:
-    model.predict(None, ["1 + 1?"], {"rule": "score 0.5", "max_new_tokens": 7})
-    assert model.deployment.settings["rule"] == Rule("score", 0.5)
-    assert model.deployment.settings["max_new_tokens"] == 7
-    model.predict(None, ["1 + 1?"], {"rule": None, "max_new_tokens": None})
-    assert model.deployment.settings["rule"] is model.deployment.settings["max_new_tokens"] is None
-
-
-@pytest.mark.parametrize(
-    ("params", "complaint"),
-    [
-        ({"rule": "risc 0.5"}, "rule: 'risc 0.5': expected `score τ`"),
-        ({"rule": "risk 0.5 audit 1"}, "rule: the router has no head `agree`, only stand"),
-        ({"max_new_tokens": 0}, "max_new_tokens: 0: expected 1 or more"),
-    ],
-)
-def test_a_wrong_parameter_is_the_clients_error(
-    model: RoutedModel, params: dict[str, Any], complaint: str
-) -> None:
-    with pytest.raises(MlflowException, match=complaint) as caught:
-        model.predict(None, ["1 + 1?"], params)
-    assert caught.value.get_http_status_code() == 400

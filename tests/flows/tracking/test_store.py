@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from flows.tracking import store as own
 from flows.tracking.compare import compare
 from flows.tracking.registry import promote
 from flows.tracking.restore import restore
-from flows.tracking.store import StoreError, open_store
+from flows.tracking.store import open_store
 from tests.flows.project import register, retrain
 
 DATABASE = Path("mlruns/mlflow.db")
@@ -20,7 +20,7 @@ DATABASE = Path("mlruns/mlflow.db")
 
 def refused() -> str:
     """Return the error message of opening the store."""
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(TemporaryError) as caught:
         open_store("citer")
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -44,7 +44,7 @@ def test_a_damaged_database_is_reported_in_one_line_by_every_command() -> None:
     DATABASE.write_bytes(content[: 4 * page] + b"\xa5" * (len(content) - 4 * page))
     retrain(2)
     for command in (register, compare, lambda: promote(1), lambda: restore(1)):
-        with pytest.raises(StoreError, match=r"^MLflow at sqlite:///") as caught:
+        with pytest.raises(TemporaryError, match=r"^MLflow at sqlite:///") as caught:
             command()
         assert "\n" not in str(caught.value)
 
@@ -84,7 +84,7 @@ def test_the_flow_does_not_retry_an_invalid_uri(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense")
     with pytest.raises(InputError) as caught:
         open_store("citer")
-    assert not isinstance(caught.value, StoreError)
+    assert not isinstance(caught.value, TemporaryError)
 
 
 @pytest.mark.usefixtures("project")

@@ -6,7 +6,7 @@ import pytest
 
 from citer.evaluation.measure import FIDELITY, Conditions
 from flows.tracking.compare import compare
-from flows.tracking.iteration import Iteration
+from flows.tracking.contents import Iteration
 from flows.tracking.registry import promote, run_of
 from flows.tracking.store import open_store
 from tests.flows.project import register, retrain
