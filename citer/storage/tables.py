@@ -115,18 +115,18 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, *, allow_nan: bool = True) -> Any:
     """Return the content of a JSON file. Raises InputError if it is missing or not JSON."""
     text = read_text(path)
     try:
-        return from_json(text, allow_inf_nan=False)
+        return from_json(text, allow_inf_nan=allow_nan)
     except ValueError as error:
         raise InputError(f"{path}: not JSON: {error}") from None
 
 
 def read_as(path: Path, kind: type[T]) -> T:
     """Parse a JSON file as `kind`. Raises InputError with the file and the wrong key."""
-    content, adapter = read_json(path), TypeAdapter(kind)
+    content, adapter = read_json(path, allow_nan=False), TypeAdapter(kind)
     try:
         parsed = adapter.validate_python(content)
         # Raises for a float that was parsed from 1e999 or the text "nan".
