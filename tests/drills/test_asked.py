@@ -15,6 +15,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from citer.decoding.engine import Engine
 from citer.errors import LONGEST
 from citer.models.pair import Pair
 from citer.models.sampling import ALL_GREEDY
@@ -100,7 +101,8 @@ def test_every_row_of_the_served_model_is_answered_or_refused_in_one_line(
     kin: Pair, record_property: Record
 ) -> None:
     model = RoutedModel()
-    model.deployment, model.sampler = replace(deployed(kin), max_new_tokens=4), ALL_GREEDY
+    engine = Engine(kin, 3, max_new_tokens=4)
+    model.deployment, model.sampler = replace(deployed(kin), engine=engine), ALL_GREEDY
     before = answers(model, [ROWS[0]])
     for case in range(REQUESTS):
         given = rows(Random(f"{SEED} {case}"))
