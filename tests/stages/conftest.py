@@ -173,8 +173,7 @@ def reported(
 ) -> Params:
     """Enter the same project after all stages of `run_all`."""
     folder, params = reported_template
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(shutil.copytree(folder, tmp_path, dirs_exist_ok=True))
     return params
 
 
@@ -230,8 +229,7 @@ def answered(
 ) -> Params:
     """Enter the project of `taught` after `rivals`, and `evaluate` of the first iteration."""
     folder, params = answered_template
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(shutil.copytree(folder, tmp_path, dirs_exist_ok=True))
     return params
 
 

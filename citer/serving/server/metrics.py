@@ -55,7 +55,7 @@ class Metrics:
             rows.labels(verdict).set_function(partial(counts.__getitem__, verdict))
 
     def show(self, waiting: int, running: int, release: Release) -> None:
-        """Take in what is true now. Of a promise that is not watched, all values are NaN."""
+        """Set the gauges. Those of a promise are NaN if it is not watched."""
         self._waiting.set(waiting)
         self._running.set(running)
         self._deployed.info({"version": release.version, "rule": str(release.rule)})
