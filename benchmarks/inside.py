@@ -6,6 +6,7 @@ The engine is in that process, and its forwards are counted where its executor s
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from statistics import quantiles
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +23,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # so that the seconds of the processor are those of the work
 }
 INTERPRETED = {"TRITON_INTERPRET": "1"}  # without a GPU
-CACHE_BYTES = 2**28
+GPU = torch.cuda.is_available()
+DTYPE, CACHE_BYTES = ("bfloat16", 2**33) if GPU else ("float32", 2**28)
 
 
 class Setup(NamedTuple):
@@ -40,20 +42,22 @@ class Engine:
     """vLLM with counters: `llm`, `visits` (a row's part of a forward) and `drafted` tokens."""
 
     def __init__(self, setup: Setup) -> None:
-        if not torch.cuda.is_available():
+        if not GPU:
             import benchmarks.interpreter  # noqa: F401  before vLLM
         from vllm import LLM
 
         self.setup = setup
         self.vllm = LLM(
             setup.llm,
-            dtype="float32",
+            dtype=DTYPE,
             max_model_len=256,
             max_num_seqs=setup.slots,
             block_size=32,
             kv_cache_memory_bytes=CACHE_BYTES,
-            enforce_eager=True,
+            gpu_memory_utilization=0.05,  # must be free at the start; the cache does not follow it
+            enforce_eager=not GPU,
             enable_prefix_caching=False,  # every run prefills
+            disable_log_stats=False,  # for the times of each request
             **setup.engine,
         )
         core = self.vllm.llm_engine.engine_core.engine_core
@@ -61,8 +65,8 @@ class Engine:
         self._execute, executor.execute_model = executor.execute_model, self._counted
         self.worker: Any = executor.driver_worker.worker
 
-    def run(self, rule: str | None, slots: int) -> dict[str, Any]:
-        """Answer all prompts, `slots` at a time. Return the answers and what was measured."""
+    def run(self, rule: str | None, slots: int, asked: int) -> dict[str, Any]:
+        """Answer the first prompts, `slots` at a time. Return the answers and what was measured."""
         from vllm import SamplingParams
 
         setup = self.setup
@@ -72,15 +76,20 @@ class Engine:
             stop_token_ids=list(setup.stops),
             extra_args={"citer": {"rule": rule}} if rule else None,
         )
-        prompts: Any = [{"prompt_token_ids": list(ids)} for ids in setup.prompts]
+        prompts: Any = [{"prompt_token_ids": list(ids)} for ids in setup.prompts[:asked]]
         self.scheduler.max_num_active_reqs = slots
         self.llm, self.visits, self.drafted = Work(), 0, 0
         before = self._slm_steps
         started = time.perf_counter(), time.process_time()
         outputs = self.vllm.generate(prompts, params, use_tqdm=False)
         ended = time.perf_counter(), time.process_time()
+        answers = [list(output.outputs[0].token_ids) for output in outputs]
+        times: Any = [output.metrics for output in outputs]
+        waited = [each.last_token_ts - each.scheduled_ts for each in times]
         return {
-            "answers": [list(output.outputs[0].token_ids) for output in outputs],
+            "answers": answers,
+            "tokens/s": sum(map(len, answers)) / (ended[0] - started[0]),
+            "p99 s": quantiles(waited, n=100)[-1],  # of an answer, without the wait for a place
             "llm": asdict(self.llm),
             "slm_steps": self._slm_steps - before,
             "visits": self.visits,
@@ -115,6 +124,6 @@ def start(setup: Setup) -> None:
     ENGINE.append(Engine(setup))
 
 
-def answer(rule: str | None, slots: int) -> dict[str, Any]:
+def answer(rule: str | None, slots: int, asked: int) -> dict[str, Any]:
     """Let it answer: see `Engine.run`."""
-    return ENGINE[0].run(rule, slots)
+    return ENGINE[0].run(rule, slots, asked)

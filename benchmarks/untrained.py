@@ -1,17 +1,19 @@
-"""What an untrained pair saves: bytes and seconds of rules that ask no head, answer by answer.
+"""What rules save in bytes and in seconds, answer by answer, for one client.
 
     python -m benchmarks.untrained --rule "risk 0.7 audit 1" --rule "every 6 audit 1"
 
-The pair and its prompts are those of params.yaml; the questions are test questions of the last
-`citer prepare`. Each question is answered in turn, one at a time, by the LLM alone, by each rule,
-and by transformers: `generate` with the LLM, with the SLM as its assistant, and with prompt lookup.
-Writes `benchmarks/results/untrained.{json,md}` after each question. A killed race begins again.
+Without `--router`, a rule cannot ask a trained head. The pair and its prompts are those of
+params.yaml; the questions are test questions of the last `citer prepare`. Each question is answered
+in turn, one at a time, by the LLM alone, by each rule, and by transformers: `generate` with the
+LLM, with the SLM as its assistant, and with prompt lookup. Writes the results after each question,
+by default `benchmarks/results/untrained.{json,md}`. A killed race begins again.
 """
 
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple
@@ -26,11 +28,13 @@ from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems, seeded
 from citer.data.tasks.grading import assess
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, head_name, routed
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, routed, weight_bytes
 from citer.errors import InputError
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.metrics import interval, resamples
 from citer.evaluation.sweep import request
+from citer.models.bundle import read_bundle
+from citer.models.device import resolve_device
 from citer.models.folder import ModelFolder
 from citer.models.pair import Pair, load_model, load_pair
 from citer.models.router import Router
@@ -40,6 +44,7 @@ from citer.stages import paths
 from citer.stages.folders import base_pair, base_slm
 
 LLM, COPIED = "LLM alone", 10  # tokens that a prompt lookup of transformers copies at most
+WARM_UP = 3  # questions
 
 
 class Measured(NamedTuple):
@@ -54,15 +59,16 @@ class Measured(NamedTuple):
 Answer = Callable[[Problem], tuple[tuple[int, ...], int | None]]
 
 
-def race(params: Params, rules: Sequence[Rule], questions: int) -> None:
+def race(
+    params: Params, rules: Sequence[Rule], questions: int, router: Router, target: Path
+) -> None:
     """Answer the questions by all methods in turn, and write what was measured so far."""
-    for rule in rules:
-        head_name((), certain(rule))  # raises if it asks a trained head
+    policies = {f"{rule:.4g}": _policy(router, rule) for rule in rules}
     asked = _asked(params, questions)
     pair = load_pair(base_pair(params), params.pair)
-    methods = dict(_methods(pair, params, rules))
-    for method in methods.values():
-        method(asked[0])  # the first answer also loads and packs
+    methods = dict(_methods(pair, params, policies))
+    for problem, method in product(asked[:WARM_UP], methods.values()):
+        method(problem)  # the first answers also load and pack, and capture CUDA graphs
     found: dict[str, list[Measured]] = defaultdict(list)
     for number, problem in enumerate(asked, 1):
         for name, method in methods.items():
@@ -75,7 +81,7 @@ def race(params: Params, rules: Sequence[Rule], questions: int) -> None:
         about = {"questions": number, "slm_weights": params.pair.slm_weights, "machine": machine()}
         note = f"{number} questions, one at a time, SLM weights {params.pair.slm_weights}."
         content = about | {"methods": rows}
-        write_results(RESULTS / "untrained", content, f"{note}\n\n{markdown(rows)}")
+        write_results(target, content, f"{note}\n\n{markdown(rows)}")
 
 
 def _asked(params: Params, questions: int) -> list[Problem]:
@@ -87,13 +93,19 @@ def _asked(params: Params, questions: int) -> list[Problem]:
     return sorted(problems, key=lambda each: seeded(each.problem_id, params.seed))[:questions]
 
 
-def _methods(pair: Pair, params: Params, rules: Sequence[Rule]) -> Iterator[tuple[str, Answer]]:
-    engine = Engine(pair, 1, params.decode.max_new_tokens)
-    yield LLM, partial(_decoded, engine, LLM_ALONE)
-    for rule in rules:
-        yield f"{rule:.4g}", partial(_decoded, engine, routed(Router({}), certain(rule)))
-    yield "SLM alone", partial(_decoded, engine, SLM_ALONE)
-    by = partial(_generated, pair, params.decode.max_new_tokens)
+def _policy(router: Router, rule: Rule) -> Policy:
+    """Raises InputError if the rule asks a head that the router does not have."""
+    return routed(router, rule if router.heads else certain(rule))
+
+
+def _methods(
+    pair: Pair, params: Params, policies: Mapping[str, Policy]
+) -> Iterator[tuple[str, Answer]]:
+    most = params.decode.max_new_tokens
+    for name, policy in {LLM: LLM_ALONE, **policies, "SLM alone": SLM_ALONE}.items():
+        # An engine for each, since another policy's scorer would drop its CUDA graphs.
+        yield name, partial(_decoded, Engine(pair, 1, most), policy)
+    by = partial(_generated, pair, most)
     stored = ModelFolder(Path(params.pair.slm), base_slm(params).settings)
     assistant = load_model("slm", stored, params.pair)
     yield "`generate`", partial(by, {})
@@ -105,7 +117,8 @@ def _decoded(engine: Engine, policy: Policy, problem: Problem) -> tuple[tuple[in
     asked = request(problem, engine.pair)
     [answer] = engine.decode([asked], policy)
     trace = Trace.of(len(asked.prompt_ids), len(answer.token_ids), answer.visits)
-    return answer.token_ids, Prices.of(engine.pair).moved(trace.slm, trace.llm)
+    prices = Prices.of(engine.pair, weight_bytes(policy.scorer))
+    return answer.token_ids, prices.moved(trace.slm, trace.llm)
 
 
 def _generated(
@@ -131,13 +144,18 @@ def row(name: str, own: Sequence[Measured], llm: Sequence[Measured]) -> dict[str
 
 
 def main(
-    rule: Annotated[list[str], typer.Option(help="A rule that needs no trained head.")],
+    rule: Annotated[list[str], typer.Option()],
     questions: Annotated[int, typer.Option(min=1)] = 24,
+    router: Annotated[Path | None, typer.Option(help="The bundle whose heads rules ask.")] = None,
+    name: Annotated[str, typer.Option(help="Of the files of results.")] = "untrained",
 ) -> None:
-    """Race rules of an untrained pair against its LLM alone, and against transformers."""
+    """Race rules against the LLM alone, and against transformers."""
     try:
         rules = [parse_rule(each) or LLM_ALONE.rule for each in rule]
-        race(load_params(), rules, questions)
+        params = load_params()
+        device = resolve_device(params.pair.device)
+        heads = read_bundle(router)[0].to(device) if router else Router({})
+        race(params, rules, questions, heads, RESULTS / name)
     except InputError as error:
         print(f"untrained: {error}", file=sys.stderr)
         raise typer.Exit(2) from None

@@ -2,17 +2,18 @@
 
     python -m benchmarks.vllm       # after `citer run`, in an environment that has vLLM
 
-Writes `benchmarks/results/vllm.{json,md}`. Every method answers the same test questions, greedily.
-Each has an engine in a child process (`benchmarks.inside`), and the engines work in turn: what else
-runs on the machine slows all of them alike. `draft_model`, vLLM's own speculation, takes the same
-SLM, with wider heads on a CPU, and all numbers of drafts that routing takes. Without a GPU, vLLM's
+Writes `benchmarks/results/vllm.{json,md}`, on a GPU `vllm-gpu.{json,md}`. Every method answers the
+same test questions, greedily. Each has an engine in a child process (`benchmarks.inside`), and the
+engines work in turn: what else runs on the machine slows all of them alike. `draft_model`, vLLM's
+own speculation, takes the same SLM and all numbers of drafts that routing takes.
+
+The pair is that of the last run, padded (`benchmarks.padded`): on a GPU, to the shapes of Llama 3.2
+1B and Llama 3.1 8B in bfloat16. On a CPU, only the heads of the SLM become wider, and vLLM's
 kernels are interpreted, so that seconds mean nothing and one round is enough.
 """
 
 import json
-import math
 import os
-import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,14 +24,13 @@ from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import typer
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from benchmarks import inside
+from benchmarks.padded import LLAMA, Shape, pad_pair
 from benchmarks.report import RESULTS, machine, markdown, write_results
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
@@ -40,23 +40,24 @@ from citer.decoding.policy import scorer_for, weight_bytes
 from citer.evaluation.cost import Prices
 from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
-from citer.models.bundle import read_bundle, read_card, write_bundle
+from citer.models.bundle import read_bundle
 from citer.models.folder import PairFolder
-from citer.models.pair import Pair, load_pair
+from citer.models.outlined import outline_pair
 from citer.progress import progress
 from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
-from citer.storage.tables import read_json, write_json
+from citer.storage.tables import read_json
 
 TASK = "math"
-SLOTS = (8, 32)
 CAPS = (8, 16, 24)  # drafts of a row for one visit, at most
 GPU = torch.cuda.is_available()
-ROUNDS, QUESTIONS = (3, 256) if GPU else (1, 96)
+ROUNDS = 2 if GPU else 1
+ASKED = {1: 16, 8: 128, 32: 256, 128: 256} if GPU else {8: 96, 32: 96}  # questions, by sequences
+TARGET = RESULTS / ("vllm-gpu" if GPU else "vllm")
 ALONE = "LLM alone"
 EXACT = Rule("risk", 0.4, 1)
-FACTOR = 2  # of the width of a head
+WIDEST = 32  # dimensions of the SLM's heads on a CPU: vLLM's attention there has no narrower ones
 
 
 class Method(NamedTuple):
@@ -69,28 +70,29 @@ class Method(NamedTuple):
 
 
 class Study:
-    """The last run's pair and router, and the questions."""
+    """The last run's pair and router, padded, and the questions."""
 
-    def __init__(self, params: Params) -> None:
-        folders = finetuned_pair(params)
-        self.llm, self.slm = folders.llm.path, folders.slm.path
-        self.pair: Pair = load_pair(folders, params.pair)
+    def __init__(self, params: Params, folder: Path) -> None:
         last = max(map(int, params.iterations))
-        self.bundle = paths.router(last)
+        folders = padded(params, paths.router(last), folder)
+        self.llm, self.slm, self.bundle = folders.llm.path, folders.slm.path, folder / "router"
+        self.pair = outline_pair(folders, params.pair.model_copy(update={"dtype": inside.DTYPE}))
         self.chosen = Rule(**read_json(paths.report(last) / "threshold.json")["rule"])
         self.new_tokens = params.decode.max_new_tokens
         asked = read_problems(paths.referenced("test"))
-        self.problems = [problem for problem in asked if problem.task == TASK][:QUESTIONS]
+        self.problems = [problem for problem in asked if problem.task == TASK][
+            : max(ASKED.values())
+        ]
 
     def alone(self) -> Method:
         return Method(ALONE, "{}")
 
-    def drafting(self, drafts: int, slm: Path, router: Path) -> Iterator[Method]:
-        """Yield the methods that draft with this SLM."""
-        model = {"method": "draft_model", "model": str(slm), "num_speculative_tokens": drafts}
+    def drafting(self, drafts: int) -> Iterator[Method]:
+        """Yield the methods that draft with the SLM."""
+        model = {"method": "draft_model", "model": str(self.slm), "num_speculative_tokens": drafts}
         own: dict[str, Any] = {"speculative_config": model}
         yield Method("draft_model", json.dumps(own), drafts)
-        settings = {"router": str(router), "rule": f"{EXACT}"}
+        settings = {"router": str(self.bundle), "rule": f"{EXACT}"}
         engine = json.dumps(own | {"additional_config": {"citer": settings}})
         for rule in (self.chosen, EXACT):
             asked = replace(rule, cap=drafts)
@@ -99,7 +101,7 @@ class Study:
     def setup(self, method: Method) -> inside.Setup:
         engine, stops = json.loads(method.engine), self.pair.eos_ids
         prompts = [request(problem, self.pair).prompt_ids for problem in self.problems]
-        return inside.Setup(str(self.llm), max(SLOTS), engine, prompts, stops, self.new_tokens)
+        return inside.Setup(str(self.llm), max(ASKED), engine, prompts, stops, self.new_tokens)
 
     def row(self, method: Method, run: Row) -> Row:
         """Return what a run did: the same in every round, but for the seconds."""
@@ -130,35 +132,39 @@ class Study:
 
 
 class Engines(ExitStack):
-    """Child processes, each with an engine, started when they are first asked."""
+    """Child processes, each with an engine, which start side by side."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, methods: Sequence[Method]) -> None:
         super().__init__()
-        self._study = study
         self._started: dict[str, ProcessPoolExecutor] = {}
-
-    def run(self, method: Method, slots: int) -> Row:
-        if method.engine not in self._started:
-            setup = self._study.setup(method)
+        for method in {each.engine: each for each in methods}.values():
+            setup = study.setup(method)
             process = ProcessPoolExecutor(1, get_context("spawn"), inside.start, (setup,))
             self._started[method.engine] = self.enter_context(process)
+            process.submit(int)  # starts it
+
+    def run(self, method: Method, slots: int) -> Row:
         rule = str(method.rule) if method.rule else None
-        run: Row = self._started[method.engine].submit(inside.answer, rule, slots).result()
+        run: Row = (
+            self._started[method.engine].submit(inside.answer, rule, slots, ASKED[slots]).result()
+        )
         return run
 
 
+MEDIANS = ("identical", "processor", "seconds", "tokens/s", "p99 s")
 Runs = dict[tuple[int, Method], list[Row]]  # by sequences and method
 
 
-def race(study: Study, slm: Path, router: Path) -> Runs:
+def race(study: Study, caps: Sequence[int]) -> Runs:
     """Let all methods answer in turn, in several rounds for each number of drafts."""
     runs: Runs = defaultdict(list)
-    with Engines(study) as kept, progress("vllm", len(CAPS) * ROUNDS, "rounds") as advance:
-        for drafts in CAPS:
-            drafting = list(study.drafting(drafts, slm, router))
-            with Engines(study) as engines:
+    kept = Engines(study, [study.alone()])
+    with kept, progress("vllm", len(caps) * ROUNDS, "rounds") as advance:
+        for drafts in caps:
+            drafting = list(study.drafting(drafts))
+            with Engines(study, drafting) as engines:
                 for _ in range(ROUNDS):
-                    for slots in SLOTS:
+                    for slots in ASKED:
                         alone = kept.run(study.alone(), slots)
                         turn = {study.alone(): alone}
                         turn |= {each: engines.run(each, slots) for each in drafting}
@@ -173,8 +179,8 @@ def compared(run: Row, alone: Row) -> Row:
     pairs = zip(run["answers"], alone["answers"], strict=True)
     shares = {
         "identical": sum(own == theirs for own, theirs in pairs),
-        "seconds": run["processor"] / alone["processor"],
-        "clock": run["seconds"] / alone["seconds"],
+        "processor": run["processor"] / alone["processor"],
+        "seconds": run["seconds"] / alone["seconds"],
     }
     return run | shares
 
@@ -184,7 +190,7 @@ def rows(study: Study, runs: Runs) -> list[Row]:
     done = [
         {"sequences": slots}
         | study.row(method, own[0])
-        | {name: median(run[name] for run in own) for name in ("identical", "seconds", "clock")}
+        | {name: median(run[name] for run in own) for name in MEDIANS}
         | {"MB": int(own[-1]["resident_mb"])}
         for (slots, method), own in runs.items()
     ]
@@ -192,72 +198,29 @@ def rows(study: Study, runs: Runs) -> list[Row]:
     return [row | {"bytes": row["bytes"] / moved[row["sequences"]]} for row in done]
 
 
-def widen(source: Path, target: Path) -> None:
-    """Write a model folder, without tokenizer, with heads `FACTOR` times as wide.
+def padded(params: Params, bundle: Path, target: Path) -> PairFolder:
+    """Write the last run's pair and router in shapes that show something.
 
-    The wide model computes the same function; vLLM's attention on CPUs has no heads below 32. New
-    dimensions of queries, keys and values are 0. The rotary frequencies of a head with d dimensions
-    are those at the even places of one with 2 d, so pair i of a narrow head becomes pair 2 i.
-    Queries grow by √2, because attention divides by the root of the width. The model is stored as
-    Llama, whose configuration has a head size of its own.
+    On a GPU, those are the shapes of real models. On a CPU, only the heads of the SLM are wider.
     """
-    config = read_json(source / "config.json")
-    heads = config["num_attention_heads"]
-    width = config["hidden_size"] // heads
-    weights = load_file(source / "model.safetensors")
-    changed = {name: _wide(name, weight, width) for name, weight in weights.items()}
-    changed |= {
-        name.replace("q_proj.bias", "o_proj.bias"): torch.zeros(config["hidden_size"])
-        for name in weights
-        if name.endswith("q_proj.bias")
-    }
-    target.mkdir(parents=True, exist_ok=True)
-    save_file(changed, target / "model.safetensors", {"format": "pt"})
-    llama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": True}
-    write_json(target / "config.json", config | llama | {"head_dim": FACTOR * width})
+    own = finetuned_pair(params)
+    slm, llm = Shape.of(own.slm.path), Shape.of(own.llm.path)
+    shapes = LLAMA if GPU else (slm._replace(head=WIDEST // slm.head * slm.head), llm)
+    return pad_pair(own, bundle, target, shapes, inside.DTYPE)
 
 
-def _wide(name: str, weight: Tensor, width: int) -> Tensor:
-    kind = name.split(".")[-2]
-    if kind == "q_proj":
-        return _rows(weight, width) * math.sqrt(FACTOR)
-    if kind in ("k_proj", "v_proj"):
-        return _rows(weight, width)
-    return _rows(weight.T, width).T.contiguous() if kind == "o_proj" else weight
-
-
-def _rows(weight: Tensor, width: int) -> Tensor:
-    """Put row i of each head at place `FACTOR` i of a wider head, and zeros between."""
-    heads = weight.unflatten(0, (-1, width))
-    wide = heads.new_zeros(len(heads), FACTOR * width, *heads.shape[2:])
-    wide[:, ::FACTOR] = heads
-    return wide.flatten(0, 1)
-
-
-def drafter(study: Study, folder: Path) -> tuple[Path, Path]:
-    """Return the SLM and the router that vLLM can load: on a CPU, copies with wider heads."""
-    if GPU:
-        return study.slm, study.bundle
-    slm, router = folder / "slm", folder / "router"
-    shutil.copytree(study.slm, slm)
-    widen(study.slm, slm)
-    heads, card = read_bundle(study.bundle)
-    prompts = read_card(study.bundle).prompts
-    identity = PairFolder(slm, study.llm, prompts).identity(card["dtype"])
-    write_bundle(router, heads, card | identity)
-    return slm, router
-
-
-def main() -> None:
+def main(
+    drafts: Annotated[list[int] | None, typer.Option(help="Drafts for one visit, at most.")] = None,
+) -> None:
     """Let all methods answer inside vLLM, and write what they took."""
     os.environ |= inside.ENVIRONMENT | ({} if GPU else inside.INTERPRETED)
-    study = Study(load_params())
     with TemporaryDirectory() as folder:
-        runs = race(study, *drafter(study, Path(folder)))
+        study = Study(load_params(), Path(folder))
+        runs = race(study, drafts or CAPS)
     order = itemgetter("sequences", "method", "drafts")
     found = sorted(rows(study, runs), key=order)
     results = {"rows": found, "machine": machine()}
-    write_results(RESULTS / "vllm", results, markdown(found))
+    write_results(TARGET, results, markdown(found))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.untrained import Measured, race, row
 from citer.config.params import SHIPPED, load_params
 from citer.errors import InputError
+from citer.models.router import Router
 from citer.rule import Rule
 
 
@@ -28,6 +29,8 @@ def test_a_rule_that_asks_a_head_and_missing_questions_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="no scorer `stand`"):
-        race(load_params(SHIPPED), [Rule.parse("risk 0.7 audit 1 by stand")], 3)
+        race(
+            load_params(SHIPPED), [Rule.parse("risk 0.7 audit 1 by stand")], 3, Router({}), tmp_path
+        )
     with pytest.raises(InputError, match=r"test\.parquet"):
-        race(load_params(SHIPPED), [Rule.parse("every 3 audit 1")], 3)
+        race(load_params(SHIPPED), [Rule.parse("every 3 audit 1")], 3, Router({}), tmp_path)

@@ -5,7 +5,6 @@ Model Runner V2 runs in Triton's interpreter: a step takes a second.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.vllm import widen
+from benchmarks.padded import Shape, pad
 from citer.config.params import load_params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
@@ -73,8 +72,7 @@ def wide_slm(folder: Path) -> Path:
     """Write the embedded SLM with heads that are wide enough for vLLM on a CPU."""
     target = folder / "slm"
     if not target.exists():
-        shutil.copytree(SLM, target)
-        widen(SLM, target)
+        pad(SLM, target, Shape.of(SLM)._replace(head=32))
     return target
 
 

@@ -1,0 +1,210 @@
+"""Pad a pair with zeros to the shapes of larger models, which compute the same function.
+
+    python -m benchmarks.padded data/models/slm data/pair/llm data/routers/2 FOLDER
+
+A padded pair takes the time of real models of its size. It writes the small pair's answers, so that
+routing, drafts and audits do what they do on the small pair. Only rounding differs.
+
+- New dimensions of the states are 0, and so are the new heads and layers. A norm divides by the
+  root of a mean over more dimensions, so its weights shrink by the root of the ratio.
+- The rotary frequencies of a head with d dimensions are those at each F-th place of one with F d,
+  so pair i of a narrow head becomes pair F i. Queries grow by √F, because attention divides by the
+  root of the width.
+- New ids of the vocabulary have the lowest logits: the last dimension, if it is new, holds a
+  constant, which only the LM head reads.
+
+The model is stored as Llama, whose configuration has a head size of its own.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from shutil import copytree
+from typing import NamedTuple
+
+import torch
+import typer
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from citer.models.bundle import read_bundle, read_card, write_bundle
+from citer.models.folder import PairFolder
+from citer.models.router import EXTRAS, Head, Router, RouterMLP
+from citer.storage.tables import read_json, write_json
+
+CONSTANT = 2**-10  # far below the states, whose norm it must not change
+LOWEST = -1e8
+
+
+class Shape(NamedTuple):
+    """The shape of a decoder. `head`: dimensions of a head."""
+
+    vocabulary: int
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head: int
+
+    @classmethod
+    def of(cls, folder: Path) -> "Shape":
+        config = read_json(folder / "config.json")
+        sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+        heads = ("num_attention_heads", "num_key_value_heads")
+        width = config["hidden_size"] // config["num_attention_heads"]
+        named = [config[name] for name in (*sizes, *heads)]
+        return cls(*named, head=config.get("head_dim") or width)
+
+    def config(self) -> dict[str, int]:
+        """Return the fields of a Llama configuration."""
+        return {
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.inner,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head,
+        }
+
+
+Pair = tuple[Shape, Shape]  # of SLM and LLM
+LLAMA: Pair = (  # Llama 3.2 1B and Llama 3.1 8B
+    Shape(128_256, 2_048, 8_192, 16, 32, 8, 64),
+    Shape(128_256, 4_096, 14_336, 32, 32, 8, 128),
+)
+
+
+def pad(source: Path, target: Path, shape: Shape, dtype: torch.dtype = torch.float32) -> None:
+    """Write a copy of a Qwen2 folder with tied embeddings, padded to a shape."""
+    copytree(source, target, dirs_exist_ok=True)
+    own, weights = Shape.of(source), load_file(source / "model.safetensors")
+    padded = dict(Padding(own, shape, dtype).weights(weights))
+    save_file(padded, target / "model.safetensors", {"format": "pt"})
+    config = read_json(source / "config.json")
+    llama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": True}
+    other = {
+        "dtype": str(dtype).removeprefix("torch."),
+        "rms_norm_eps": config["rms_norm_eps"] * own.hidden / shape.hidden,
+        "layer_types": ["full_attention"] * shape.layers,
+    }
+    write_json(target / "config.json", config | llama | other | shape.config())
+
+
+class Padding(NamedTuple):
+    """How weights of one shape become those of another."""
+
+    own: Shape
+    shape: Shape
+    dtype: torch.dtype
+
+    def weights(self, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        """Yield all weights by their names. The new layers add nothing to the states."""
+        yield "model.embed_tokens.weight", self._embedding(weights["model.embed_tokens.weight"])
+        final_H = self._norm(weights["model.norm.weight"])
+        final_H[-1] = 1 if self._has_constant else final_H[-1]
+        yield "model.norm.weight", final_H
+        for number, (name, size) in product(range(self.shape.layers), self._sizes().items()):
+            full = f"model.layers.{number}.{name}"
+            known = full in weights
+            yield full, self._padded(name, weights[full], size) if known else self._zeros(size)
+
+    @property
+    def _has_constant(self) -> bool:
+        return self.shape.hidden > self.own.hidden
+
+    def _sizes(self) -> dict[str, tuple[int, ...]]:
+        """Return the size of each weight of a layer, as Llama has it."""
+        hidden, inner = self.shape.hidden, self.shape.inner
+        queries, keys = (n * self.shape.head for n in (self.shape.heads, self.shape.kv_heads))
+        attention = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+        return {
+            **{f"self_attn.{name}.weight": (size, hidden) for name, size in attention.items()},
+            **{f"self_attn.{name}.bias": (size,) for name, size in attention.items()},
+            "self_attn.o_proj.weight": (hidden, queries),
+            "self_attn.o_proj.bias": (hidden,),
+            "mlp.gate_proj.weight": (inner, hidden),
+            "mlp.up_proj.weight": (inner, hidden),
+            "mlp.down_proj.weight": (hidden, inner),
+            "input_layernorm.weight": (hidden,),
+            "post_attention_layernorm.weight": (hidden,),
+        }
+
+    def _padded(self, name: str, weight: Tensor, size: tuple[int, ...]) -> Tensor:
+        kind, group = name.split(".")[-2], self.shape.heads // self.shape.kv_heads
+        if kind == "o_proj":
+            return self._corner(self._heads(weight.T, group).T, size)
+        if kind == "q_proj":
+            factor = math.sqrt(self.shape.head / self.own.head)
+            return self._corner(self._heads(weight, group) * factor, size)
+        if kind in ("k_proj", "v_proj"):
+            return self._corner(self._heads(weight, 1), size)
+        return self._norm(weight) if kind.endswith("norm") else self._corner(weight, size)
+
+    def _zeros(self, size: tuple[int, ...]) -> Tensor:
+        return torch.zeros(size, dtype=self.dtype)
+
+    def _corner(self, weight: Tensor, size: tuple[int, ...]) -> Tensor:
+        """Return zeros of this size, with `weight` at the lowest indices."""
+        padded = self._zeros(size)
+        padded[tuple(map(slice, weight.shape))] = weight
+        return padded
+
+    def _heads(self, weight: Tensor, group: int) -> Tensor:
+        """Put each head's rows at their places among wider heads, `group` to a key-value head."""
+        own, shape = self.own, self.shape
+        heads = weight.unflatten(0, (own.kv_heads, -1, own.head))
+        wide = torch.zeros(shape.kv_heads, group, shape.head, *heads.shape[3:])
+        wide[: own.kv_heads, : heads.shape[1], :: shape.head // own.head] = heads
+        return wide.flatten(0, 2)
+
+    def _norm(self, weight_H: Tensor) -> Tensor:
+        factor = math.sqrt(self.own.hidden / self.shape.hidden)
+        return self._corner(weight_H * factor, (self.shape.hidden,))
+
+    def _embedding(self, weight_VH: Tensor) -> Tensor:
+        padded = self._corner(weight_VH, (self.shape.vocabulary, self.shape.hidden))
+        if self._has_constant:
+            padded[: len(weight_VH), -1] = CONSTANT
+            padded[len(weight_VH) :, -1] = LOWEST
+        return padded
+
+
+def pad_router(router: Router, hidden: int) -> Router:
+    """Return a router whose heads ignore the new dimensions of a hidden state of this size."""
+    return Router({name: _pad_head(head, hidden) for name, head in router.heads.items()})
+
+
+def _pad_head(head: Head, hidden: int) -> Head:
+    if not head.mlp or head.mlp.inputs <= EXTRAS:
+        return head
+    mlp = RouterMLP(head.mlp.hidden_size, head.mlp.dropout, hidden + EXTRAS)
+    weights = head.mlp.state_dict()
+    states, extras = weights["layers.0.weight"].tensor_split([head.mlp.inputs - EXTRAS], 1)
+    new = states.new_zeros(len(states), hidden - states.shape[1])
+    mlp.load_state_dict(weights | {"layers.0.weight": torch.cat([states, new, extras], 1)})
+    return replace(head, mlp=mlp.eval().requires_grad_(False))
+
+
+def pad_pair(pair: PairFolder, bundle: Path, target: Path, shapes: Pair, dtype: str) -> PairFolder:
+    """Write the folders `slm`, `llm` and `router` in TARGET, and return the pair."""
+    folders = target / "slm", target / "llm"
+    for source, folder, shape in zip((pair.slm, pair.llm), folders, shapes, strict=True):
+        pad(source.path, folder, shape, getattr(torch, dtype))
+    router, card = read_bundle(bundle)
+    padded = PairFolder(*folders, read_card(bundle).prompts)
+    heads = pad_router(router, shapes[0].hidden)
+    write_bundle(target / "router", heads, card | padded.identity(dtype))
+    return padded
+
+
+def main(slm: Path, llm: Path, router: Path, target: Path) -> None:
+    """Write a pair and its router below TARGET, in bfloat16 and in the shapes of `LLAMA`."""
+    pad_pair(PairFolder(slm, llm), router, target, LLAMA, "bfloat16")
+
+
+if __name__ == "__main__":
+    typer.run(main)
