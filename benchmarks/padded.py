@@ -56,7 +56,7 @@ class Shape(NamedTuple):
         heads = ("num_attention_heads", "num_key_value_heads")
         width = config["hidden_size"] // config["num_attention_heads"]
         named = [config[name] for name in (*sizes, *heads)]
-        return cls(*named, head=config.get("head_dim") or width)
+        return cls._make([*named, config.get("head_dim") or width])
 
     def config(self) -> dict[str, int]:
         """Return the fields of a Llama configuration."""
