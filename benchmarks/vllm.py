@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import product
 from multiprocessing import get_context
 from operator import itemgetter
 from pathlib import Path
@@ -53,7 +54,7 @@ TASK = "math"
 CAPS = (8, 16, 24)  # drafts of a row for one visit, at most
 GPU = torch.cuda.is_available()
 ROUNDS = 2 if GPU else 1
-ASKED = {1: 16, 8: 128, 32: 256, 128: 256} if GPU else {8: 96, 32: 96}  # questions, by sequences
+ASKED = {1: 8, 8: 64, 32: 128, 128: 256} if GPU else {8: 96, 32: 96}  # questions, by sequences
 TARGET = RESULTS / ("vllm-gpu" if GPU else "vllm")
 ALONE = "LLM alone"
 EXACT = Rule("risk", 0.4, 1)
@@ -143,11 +144,9 @@ class Engines(ExitStack):
             self._started[method.engine] = self.enter_context(process)
             process.submit(int)  # starts it
 
-    def run(self, method: Method, slots: int) -> Row:
+    def run(self, method: Method, slots: int, asked: int) -> Row:
         rule = str(method.rule) if method.rule else None
-        run: Row = (
-            self._started[method.engine].submit(inside.answer, rule, slots, ASKED[slots]).result()
-        )
+        run: Row = self._started[method.engine].submit(inside.answer, rule, slots, asked).result()
         return run
 
 
@@ -155,23 +154,23 @@ MEDIANS = ("identical", "processor", "seconds", "tokens/s", "p99 s")
 Runs = dict[tuple[int, Method], list[Row]]  # by sequences and method
 
 
-def race(study: Study, caps: Sequence[int]) -> Runs:
-    """Let all methods answer in turn, in several rounds for each number of drafts."""
+def race(study: Study, caps: Sequence[int]) -> Iterator[Runs]:
+    """Let all methods answer in turn, in rounds. Yield all runs after each number of drafts."""
     runs: Runs = defaultdict(list)
     kept = Engines(study, [study.alone()])
-    with kept, progress("vllm", len(caps) * ROUNDS, "rounds") as advance:
+    with kept, progress("vllm", len(caps) * ROUNDS * len(ASKED), "turns") as advance:
         for drafts in caps:
             drafting = list(study.drafting(drafts))
             with Engines(study, drafting) as engines:
-                for _ in range(ROUNDS):
-                    for slots in ASKED:
-                        alone = kept.run(study.alone(), slots)
-                        turn = {study.alone(): alone}
-                        turn |= {each: engines.run(each, slots) for each in drafting}
-                        for method, run in turn.items():
-                            runs[slots, method].append(compared(run, alone))
+                turn = {study.alone(): kept} | dict.fromkeys(drafting, engines)
+                for slots, (method, own) in product(ASKED if GPU else (), turn.items()):
+                    own.run(method, slots, slots)  # compiles Triton's kernels
+                for slots in [*ASKED] * ROUNDS:
+                    found = {each: own.run(each, slots, ASKED[slots]) for each, own in turn.items()}
+                    for method, run in found.items():
+                        runs[slots, method].append(compared(run, found[study.alone()]))
                     advance(1)
-    return runs
+            yield runs
 
 
 def compared(run: Row, alone: Row) -> Row:
@@ -188,7 +187,7 @@ def compared(run: Row, alone: Row) -> Row:
 def rows(study: Study, runs: Runs) -> list[Row]:
     """Return what each method did; the bytes are relative to the LLM alone, too."""
     done = [
-        {"sequences": slots}
+        {"sequences": slots, "questions": ASKED[slots]}
         | study.row(method, own[0])
         | {name: median(run[name] for run in own) for name in MEDIANS}
         | {"MB": int(own[-1]["resident_mb"])}
@@ -216,11 +215,9 @@ def main(
     os.environ |= inside.ENVIRONMENT | ({} if GPU else inside.INTERPRETED)
     with TemporaryDirectory() as folder:
         study = Study(load_params(), Path(folder))
-        runs = race(study, drafts or CAPS)
-    order = itemgetter("sequences", "method", "drafts")
-    found = sorted(rows(study, runs), key=order)
-    results = {"rows": found, "machine": machine()}
-    write_results(TARGET, results, markdown(found))
+        for runs in race(study, drafts or CAPS):
+            found = sorted(rows(study, runs), key=itemgetter("sequences", "method", "drafts"))
+            write_results(TARGET, {"rows": found, "machine": machine()}, markdown(found))
 
 
 if __name__ == "__main__":
