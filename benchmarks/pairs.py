@@ -30,7 +30,6 @@ from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.bounds import random
 from citer.models.folder import ModelFolder, PairFolder
-from citer.models.norms import fuse_norms
 from citer.models.pair import LanguageModel, Pair, load_pair
 from citer.models.rounding import pack
 from citer.models.router import Head, RouterMLP
@@ -160,7 +159,6 @@ def _random_network(
         else:
             weight.fill_(float("norm" in name))
     pack(network)
-    fuse_norms(network)
     return network
 
 

@@ -155,7 +155,7 @@ Runs = dict[tuple[int, Method], list[Row]]  # by sequences and method
 
 
 def race(study: Study, caps: Sequence[int]) -> Iterator[Runs]:
-    """Let all methods answer in turn, in rounds. Yield all runs after each number of drafts."""
+    """Let all methods answer in turn, in rounds. Yield all runs so far after each turn."""
     runs: Runs = defaultdict(list)
     kept = Engines(study, [study.alone()])
     with kept, progress("vllm", len(caps) * ROUNDS * len(ASKED), "turns") as advance:
@@ -170,7 +170,7 @@ def race(study: Study, caps: Sequence[int]) -> Iterator[Runs]:
                     for method, run in found.items():
                         runs[slots, method].append(compared(run, found[study.alone()]))
                     advance(1)
-            yield runs
+                    yield runs
 
 
 def compared(run: Row, alone: Row) -> Row:

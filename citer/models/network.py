@@ -21,7 +21,6 @@ from citer.models.device import device_for, device_map_for, device_of
 from citer.models.families import FULL, SLIDING
 from citer.models.folder import ModelFolder
 from citer.models.forward import OWN, Forward, check_forward
-from citer.models.norms import fuse_norms
 from citer.models.rounding import pack, round_weights
 from citer.progress import warn
 
@@ -151,6 +150,5 @@ def load_network(name: str, folder: ModelFolder, params: PairParams) -> PreTrain
         network, _ = _loaded(folder.path, params.dtype)
         network.to(device_for(name, params))
         round_weights(network) if folder.weights == "int8" else pack(network)
-        fuse_norms(network)
     check_forward(network, folder.path, forward)
     return network
