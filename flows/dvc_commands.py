@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from dvc.config import Config
+from dvc.config import Config, ConfigError
 
 from citer.errors import InputError, TemporaryError
 
@@ -38,9 +38,21 @@ def dvc(*arguments: str) -> str:
     return done.stdout.strip()
 
 
+def _remote() -> tuple[str, str]:
+    """Return the name and the address of DVC's default remote, empty without one.
+
+    Raises InputError if DVC cannot read its configuration.
+    """
+    try:
+        settings = Config(".dvc", validate=False)
+    except ConfigError as error:
+        raise InputError(f"dvc: {error}") from None
+    name = settings["core"].get("remote", "")
+    return name, settings["remote"].get(name, {}).get("url", "")
+
+
 def has_remote() -> bool:
-    """Return whether DVC has a default remote."""
-    return bool(dvc("config", "core.remote"))
+    return bool(_remote()[0])
 
 
 def file_md5(path: Path) -> str:
@@ -51,9 +63,7 @@ def file_md5(path: Path) -> str:
 
 def check_remote() -> None:
     """Raise InputError if the package for DVC's default remote is missing."""
-    settings = Config(".dvc", validate=False)
-    name = settings["core"].get("remote")
-    url = settings["remote"].get(name, {}).get("url", "")
+    name, url = _remote()
     scheme = url.partition("://")[0]
     if scheme in OBJECT_STORES and not find_spec(f"dvc_{scheme}"):
         extra = f"the extra \"{scheme}\": pip install 'citer[{scheme}]'"

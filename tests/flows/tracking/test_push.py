@@ -60,3 +60,13 @@ def test_the_package_of_a_remote_is_asked_for_before_a_run(
     expected = "remote far, gs://citer, needs the extra \"gs\": pip install 'citer[gs]'"
     with pytest.raises(InputError, match=re.escape(expected)) if missing else nullcontext():
         check_remote()
+
+
+def test_a_configuration_that_dvc_cannot_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(".dvc").mkdir()
+    Path(".dvc/config").write_text("[core\n")
+    with pytest.raises(InputError, match=r"^dvc: .*config"):
+        check_remote()
