@@ -96,7 +96,7 @@ def test_copies_give_the_llms_own_text_for_fewer_of_its_forwards(
     assert dropped > 0
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(case=cases(), draft=st.sampled_from(["lookup", "both"]))
 def test_copying_in_any_schedule_is_plain_decoding(looping: Pair, case: Case, draft: str) -> None:
     policies = {

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
+import pytest
 
 from citer.data.problems import Problem
 from citer.evaluation.choice import Chosen
@@ -63,6 +64,7 @@ def test_other_test_outcomes_change_no_rule_and_no_threshold(
         assert accuracies(changed) != accuracies(one)
 
 
+@pytest.mark.slow
 def test_other_validation_outcomes_change_what_is_chosen_and_other_held_out_ones_what_is_tested(
     study: Study, router: Router, fixed: Findings, studied: tuple, tmp_path: Path
 ):
