@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import chdir, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,14 @@ from prefect.settings import PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW, temporary
 from prefect.testing.utilities import prefect_test_harness
 from ruamel.yaml import YAML
 
-from flows.tracking.store import make_tables
-from tests.flows.project import commit, finetune, make_clone
+from citer.config.params import load_params
+from flows.tracking.store import make_tables, open_store
+from tests.flows.project import commit, finetune, make_clone, register, retrain
 
+TEXTS = """
+SELECT m.name, p.name FROM sqlite_master m, pragma_table_info(m.name) p
+WHERE m.type = 'table' AND (p.name LIKE '%location' OR p.name IN ('artifact_uri', 'tag_value'))
+"""
 Pipeline = Callable[[dict[str, Any]], None]
 
 
@@ -53,6 +60,33 @@ def project(finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     shutil.copytree(finetuned, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def first(finetuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of `finetuned` in which a retraining is registered."""
+    folder = tmp_path_factory.mktemp("first") / "project"
+    shutil.copytree(finetuned, folder)
+    with chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", "")
+        retrain(1)
+        register()
+    return folder
+
+
+@pytest.fixture
+def registered(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Enter a copy of `first`. MLflow stores absolute paths, so those are changed."""
+    folder = tmp_path / "project"
+    shutil.copytree(first, folder)
+    with closing(sqlite3.connect(folder / "mlruns/mlflow.db")) as store, store:
+        for table, column in store.execute(TEXTS).fetchall():
+            change = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"
+            store.execute(change, (str(first), str(folder)))
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    open_store(load_params().register_.experiment)  # for clients without an address
     return folder
 
 

@@ -47,9 +47,7 @@ def test_a_champion_that_breaks_the_promise_now_asked_is_replaced(project: Path)
     assert holder("champion") == 4
 
 
-def test_compare_is_refused_without_champion_and_challenger(project: Path) -> None:
-    retrain(1)
-    register()
+def test_compare_is_refused_without_champion_and_challenger(registered: Path) -> None:
     MlflowClient().delete_model_version(NAME, "2")
     with pytest.raises(InputError, match="no champion and no challenger; make one with `citer"):
         compare()

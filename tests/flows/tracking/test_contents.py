@@ -184,9 +184,7 @@ def test_an_interrupted_log_of_a_retraining_is_replaced(
     assert register().startswith("citer-router version 2 promoted")
 
 
-def test_a_model_of_a_version_is_kept_when_its_run_is_deleted(project: Path) -> None:
-    retrain(1)
-    register()
+def test_a_model_of_a_version_is_kept_when_its_run_is_deleted(registered: Path) -> None:
     store = open_store("citer")
     (lost, *_) = store.runs("tags.kind = 'retraining'")
     store.client.delete_run(lost.info.run_id)

@@ -131,9 +131,7 @@ def test_a_choice_that_was_registered_before_is_not_judged_again(project: Path) 
     assert len(open_store("citer").runs("tags.kind = 'retraining'")) == 1
 
 
-def test_a_new_choice_stays_though_the_routers_are_known(project: Path) -> None:
-    retrain(1)
-    register()
+def test_a_new_choice_stays_though_the_routers_are_known(registered: Path) -> None:
     with failing_run():
         with monitored_run():
             sentence(0)

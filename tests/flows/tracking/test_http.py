@@ -6,19 +6,16 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.flows.project import register, retrain
 from tests.flows.servers import free_port, serving
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_bad_row_gets_its_error_and_a_bad_call_gets_one_sentence(project: Path) -> None:
-    retrain(1)
-    register()
+def test_a_bad_row_gets_its_error_and_a_bad_call_gets_one_sentence(registered: Path) -> None:
     url = f"http://127.0.0.1:{(port := free_port())}"
     model = ["-m", "models:/citer-router@champion", "--env-manager", "local"]
     command = ["mlflow", "models", "serve", *model, "-p", str(port)]
-    database = {"MLFLOW_TRACKING_URI": f"sqlite:///{project}/mlruns/mlflow.db"}
+    database = {"MLFLOW_TRACKING_URI": f"sqlite:///{registered}/mlruns/mlflow.db"}
     with serving(command, database, url):
         rows = ["What is 3 + 4?", {"question": "Which one?"}, "Why? " * 500, {"problem": "1 + 1?"}]
         good, bad, long, last = ask(url, {"inputs": rows}).json()["predictions"]
@@ -32,7 +29,7 @@ def test_a_bad_row_gets_its_error_and_a_bad_call_gets_one_sentence(project: Path
             assert refused.status_code == 400
             assert refused.json()["message"]
             assert "stack_trace" not in refused.json()
-            assert str(project) not in refused.text
+            assert str(registered) not in refused.text
         huge, after = (ask(url, {"inputs": [row]}).json() for row in ("Why?" * 2_500_000, rows[0]))
         assert huge["predictions"][0]["error"].startswith("question: 10,000,000 characters, ")
         assert after["predictions"] == [good]

@@ -12,7 +12,6 @@ from flows.tracking.compare import compare
 from flows.tracking.registry import promote, resolved
 from flows.tracking.restore import restore
 from flows.tracking.store import make_tables
-from tests.flows.project import register, retrain
 from tests.flows.tracking.registered import CHAMPION, fetch
 
 READERS: dict[str, Callable[[], object]] = {
@@ -57,10 +56,8 @@ def test_a_named_database_that_is_missing_is_not_made(
     assert not Path("other.db").exists()
 
 
-def test_readers_write_nothing_and_find_a_registry_that_was_away(project: Path) -> None:
+def test_readers_write_nothing_and_find_a_registry_that_was_away(registered: Path) -> None:
     """So they work in a folder that may only be read, and `mv` finds its place free."""
-    retrain(1)
-    register()
     before = state()
     for reader in READERS.values():
         reader()

@@ -33,9 +33,7 @@ MC = {
 }
 
 
-def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
-    retrain(1)
-    register()
+def test_a_bundle_carries_the_rule_and_the_finetuned_slm(registered: Path) -> None:
     with fetched_bundle(CHAMPION) as bundle:
         assert stored_rule(bundle) == RULE
         assert digest(bundle / "slm") == digest(paths.SLM)
@@ -46,9 +44,7 @@ def test_a_bundle_carries_the_rule_and_the_finetuned_slm(project: Path) -> None:
         assert not unserved & {file.name for file in bundle.iterdir()}
 
 
-def test_nothing_registered_is_a_pickle(project: Path) -> None:
-    retrain(1)
-    register()
+def test_nothing_registered_is_a_pickle(registered: Path) -> None:
     kept = [file for file in Path("mlruns/artifacts").rglob("*") if file.is_file()]
     assert {"router.safetensors", "model.safetensors", "serving.py"} <= {f.name for f in kept}
     for file in kept:
@@ -57,10 +53,8 @@ def test_nothing_registered_is_a_pickle(project: Path) -> None:
 
 
 def test_the_registered_model_answers_as_its_router_routes(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+    registered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    retrain(1)
-    register()
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
     pair = PairParams(slm=str(paths.SLM), llm=str(LLM), device="cpu", dtype="float32")
     limits = DecodeParams(slots=2, max_new_tokens=TINY["answer"]["max_new_tokens"])
@@ -99,10 +93,8 @@ def test_the_registered_model_samples_as_the_evaluation_did(project: Path) -> No
 
 
 def test_the_registered_models_server_takes_questions_and_rows(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+    registered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    retrain(1)
-    register()
     monkeypatch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")  # MLflow's server sets this
     model = mlflow.pyfunc.load_model(CHAMPION)
     math, mc = model.predict([MATH, MC]).to_dict("records")
@@ -124,19 +116,15 @@ def test_the_registered_models_server_takes_questions_and_rows(
     assert answered == math
 
 
-def test_the_registered_model_refuses_another_llm(project: Path) -> None:
-    retrain(1)
-    register()
+def test_the_registered_model_refuses_another_llm(registered: Path) -> None:
     shutil.copytree(paths.SLM, "other")
     with pytest.raises(InputError, match="made for the LLM"):
         mlflow.pyfunc.load_model(CHAMPION, model_config={"llm": "other"})
 
 
 @pytest.mark.slow
-def test_the_registered_model_brings_its_own_code(project: Path) -> None:
-    retrain(1)
-    register()
-    uri = f"sqlite:///{project}/mlruns/mlflow.db"
+def test_the_registered_model_brings_its_own_code(registered: Path) -> None:
+    uri = f"sqlite:///{registered}/mlruns/mlflow.db"
     program = (
         f"import mlflow; model = mlflow.pyfunc.load_model('{CHAMPION}')\n"
         "import citer; assert 'mlruns/artifacts' in citer.__file__, citer.__file__\n"

@@ -21,9 +21,7 @@ from tests.flows.tracking.registered import CHAMPION, NAME, fetch, holder, versi
 ASKED = digest(*sorted(f"test-{n}" for n in range(200)))
 
 
-def test_every_iteration_is_a_version_and_the_last_the_challenger(project: Path) -> None:
-    retrain(1)
-    register()
+def test_every_iteration_is_a_version_and_the_last_the_challenger(registered: Path) -> None:
     assert versions() == [1, 2]
     assert holder("challenger") == 2
     tags = version(1).tags
@@ -87,9 +85,7 @@ def test_registering_twice_adds_nothing_and_moves_no_alias(project: Path) -> Non
     assert version(2).tags["reason"] in again
 
 
-def test_equal_routers_from_different_files_are_one_version(project: Path) -> None:
-    retrain(1)
-    register()
+def test_equal_routers_from_different_files_are_one_version(registered: Path) -> None:
     for k in (1, 2):
         card = read_json(paths.router(k) / "router.json")
         write_json(paths.router(k) / "router.json", card | {"data": {"preferences": "other"}})

@@ -40,10 +40,8 @@ def test_a_roll_back_remains_after_the_runs_are_deleted(project: Path) -> None:
 
 @pytest.mark.parametrize("deleted", ["retraining", "iteration"])
 def test_a_retraining_is_logged_again_if_some_of_its_runs_were_deleted(
-    project: Path, deleted: str
+    registered: Path, deleted: str
 ) -> None:
-    retrain(1)
-    register()
     store = open_store("citer")
     for run in store.runs(f"tags.kind = '{deleted}'"):
         store.client.delete_run(run.info.run_id)
@@ -51,9 +49,7 @@ def test_a_retraining_is_logged_again_if_some_of_its_runs_were_deleted(
     assert (len(store.runs("")), versions()) == (3, [1, 2])
 
 
-def test_a_deleted_version_is_registered_again(project: Path) -> None:
-    retrain(1)
-    register()
+def test_a_deleted_version_is_registered_again(registered: Path) -> None:
     MlflowClient().delete_model_version(NAME, "2")
     assert register().startswith("citer-router version 3 promoted: no champion yet")
     assert (versions(), holder("champion")) == ([1, 3], 3)
@@ -61,9 +57,7 @@ def test_a_deleted_version_is_registered_again(project: Path) -> None:
     assert register().startswith("citer-router version 2 promoted: no champion yet")
 
 
-def test_a_deleted_experiment_refuses_new_runs_and_keeps_its_champion(project: Path) -> None:
-    retrain(1)
-    register()
+def test_a_deleted_experiment_refuses_new_runs_and_keeps_its_champion(registered: Path) -> None:
     store = open_store("citer")
     store.client.delete_experiment(store.experiment_id)
     with pytest.raises(InputError, match="'citer' is deleted in MLflow; `mlflow experiments rest"):
@@ -73,10 +67,8 @@ def test_a_deleted_experiment_refuses_new_runs_and_keeps_its_champion(project: P
 
 
 def test_a_champion_whose_run_was_purged_is_reported_and_can_be_replaced(
-    project: Path,
+    registered: Path,
 ) -> None:
-    retrain(1)
-    register()
     lost = version(2).run_id
     MlflowClient().delete_run(lost)
     runner = [sys.executable, "-m", "mlflow", "gc", "--run-ids", str(lost)]
@@ -137,9 +129,7 @@ def cut_short(alias: str) -> Callable[..., None]:
     return wrapper
 
 
-def test_a_champion_whose_version_is_gone_is_reported_and_can_be_replaced(project: Path) -> None:
-    retrain(1)
-    register()
+def test_a_champion_whose_version_is_gone_is_reported_and_can_be_replaced(registered: Path) -> None:
     with sqlite3.connect("mlruns/mlflow.db") as database:
         database.execute("update registered_model_aliases set version = 9 where alias = 'champion'")
     for action in (register, compare):

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = "from citer.cli.main import main; main()"
 
 
-def test_a_server_takes_up_a_promotion_and_drains_at_its_end(project: Path) -> None:
-    retrain(1)
-    register()
+def test_a_server_takes_up_a_promotion_and_drains_at_its_end(registered: Path) -> None:
     retrain(2)
     register()
     promote(1)

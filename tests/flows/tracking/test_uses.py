@@ -33,17 +33,13 @@ def test_each_router_uses_validation_and_each_decision_of_the_gate_uses_test(
     ]
 
 
-def test_other_questions_are_counted_by_themselves(project: Path) -> None:
-    retrain(1)
-    register()
+def test_other_questions_are_counted_by_themselves(registered: Path) -> None:
     retrain(2, questions="fresh")
     register()
     assert (used(2), used(4)) == ((2, 1), (2, 1))
 
 
-def test_a_deleted_version_is_not_forgotten_by_later_ones(project: Path) -> None:
-    retrain(1)
-    register()
+def test_a_deleted_version_is_not_forgotten_by_later_ones(registered: Path) -> None:
     MlflowClient().delete_model_version(NAME, "1")
     retrain(2, cost=0.4)
     register()

@@ -17,10 +17,8 @@ LABELS = {"references": "llm", "outcome": "suffix", "margin": 4.0}
 
 
 def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
-    project: Path, capsys: pytest.CaptureFixture[str]
+    registered: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    retrain(1)
-    register()
     retrain(2, cost=0.1, conditions=FAITHFUL, labels=LABELS)
     measured = (
         "measured by fidelity to LLM 1a2b3c4, temperature 0.7, top-p 0.9, "
