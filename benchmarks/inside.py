@@ -84,11 +84,12 @@ class Engine:
         ended = time.perf_counter(), time.process_time()
         answers = [list(output.outputs[0].token_ids) for output in outputs]
         times: Any = [output.metrics for output in outputs]
+        # Without the wait for a place.
         waited = [each.last_token_ts - each.scheduled_ts for each in times]
         return {
             "answers": answers,
             "tokens/s": sum(map(len, answers)) / (ended[0] - started[0]),
-            "p99 s": sorted(waited)[len(waited) * 99 // 100],  # of an answer, without the wait for a place
+            "p99 s": sorted(waited)[len(waited) * 99 // 100],
             "llm": asdict(self.llm),
             "slm_steps": self._slm_steps - before,
             "visits": self.visits,
