@@ -17,6 +17,7 @@ The model is stored as Llama, whose configuration has a head size of its own.
 """
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
@@ -29,6 +30,7 @@ import typer
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from citer.errors import InputError
 from citer.models.bundle import read_bundle, read_card, write_bundle
 from citer.models.folder import PairFolder
 from citer.models.router import EXTRAS, Head, Router, RouterMLP
@@ -58,6 +60,12 @@ class Shape(NamedTuple):
         named = [config[name] for name in (*sizes, *heads)]
         return cls._make([*named, config.get("head_dim") or width])
 
+    def fits(self, other: "Shape") -> bool:
+        """Return whether a model of this shape can be padded to the other one."""
+        ours, theirs = ((*each, each.heads // each.kv_heads) for each in (self, other))
+        smaller = all(own <= size for own, size in zip(ours, theirs, strict=True))
+        return smaller and other.head % self.head == 0
+
     def config(self) -> dict[str, int]:
         """Return the fields of a Llama configuration."""
         return {
@@ -79,12 +87,21 @@ LLAMA: Pair = (  # Llama 3.2 1B and Llama 3.1 8B
 
 
 def pad(source: Path, target: Path, shape: Shape, dtype: torch.dtype = torch.float32) -> None:
-    """Write a copy of a Qwen2 folder with tied embeddings, padded to a shape."""
+    """Write a copy of a Qwen2 folder with tied embeddings, padded to a shape.
+
+    Raises InputError for another model, and for one that does not fit the shape.
+    """
+    own, config = Shape.of(source), read_json(source / "config.json")
+    if (
+        config["model_type"] != "qwen2"
+        or not config.get("tie_word_embeddings")
+        or not own.fits(shape)
+    ):
+        expected = f"expected a Qwen2 model with tied embeddings, not larger than {shape}"
+        raise InputError(f"{source}: {expected}")
     copytree(source, target, dirs_exist_ok=True)
-    own, weights = Shape.of(source), load_file(source / "model.safetensors")
-    padded = dict(Padding(own, shape, dtype).weights(weights))
+    padded = dict(Padding(own, shape, dtype).weights(load_file(source / "model.safetensors")))
     save_file(padded, target / "model.safetensors", {"format": "pt"})
-    config = read_json(source / "config.json")
     llama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": True}
     other = {
         "dtype": str(dtype).removeprefix("torch."),
@@ -203,7 +220,11 @@ def pad_pair(pair: PairFolder, bundle: Path, target: Path, shapes: Pair, dtype: 
 
 def main(slm: Path, llm: Path, router: Path, target: Path) -> None:
     """Write a pair and its router below TARGET, in bfloat16 and in the shapes of `LLAMA`."""
-    pad_pair(PairFolder(slm, llm), router, target, LLAMA, "bfloat16")
+    try:
+        pad_pair(PairFolder(slm, llm), router, target, LLAMA, "bfloat16")
+    except InputError as error:
+        print(f"padded: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from benchmarks.padded import Shape, pad, pad_router
+from citer.errors import InputError
 from citer.models.router import EXTRAS, Head, Router, RouterMLP
 
 SLM, LLM = Path("data/pair/slm"), Path("data/pair/llm")
@@ -55,3 +56,12 @@ def test_a_padded_router_gives_the_same_scores() -> None:
     wide_NF = torch.cat([hidden_NH, torch.ones(5, 16), extra_NE], 1)
     for name, head in heads.items():
         torch.testing.assert_close(padded.heads[name].score(wide_NF), head.score(feature_NF))
+
+
+@pytest.mark.parametrize(
+    "shape", [SHAPES["all"]._replace(layers=1), SHAPES["all"]._replace(head=40)]
+)
+def test_a_model_that_does_not_fit_is_refused(tmp_path: Path, shape: Shape) -> None:
+    with pytest.raises(InputError, match="data/pair/slm: expected a Qwen2 model"):
+        pad(SLM, tmp_path / "out", shape)
+    assert not (tmp_path / "out").exists()
