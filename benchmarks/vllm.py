@@ -27,7 +27,6 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple
 
-import torch
 import typer
 
 from benchmarks import inside
@@ -52,13 +51,13 @@ from citer.storage.tables import read_json
 
 TASK = "math"
 CAPS = (8, 16, 24)  # drafts of a row for one visit, at most
-GPU = torch.cuda.is_available()
+GPU = inside.GPU
 ROUNDS = 2 if GPU else 1
 ASKED = {1: 8, 8: 64, 32: 128, 128: 256} if GPU else {8: 96, 32: 96}  # questions, by sequences
 TARGET = RESULTS / ("vllm-gpu" if GPU else "vllm")
 ALONE = "LLM alone"
 EXACT = Rule("risk", 0.4, 1)
-WIDEST = 32  # dimensions of the SLM's heads on a CPU: vLLM's attention there has no narrower ones
+NARROWEST = 32  # dimensions of a head, in vLLM's attention on a CPU
 
 
 class Method(NamedTuple):
@@ -80,10 +79,9 @@ class Study:
         self.pair = outline_pair(folders, params.pair.model_copy(update={"dtype": inside.DTYPE}))
         self.chosen = Rule(**read_json(paths.report(last) / "threshold.json")["rule"])
         self.new_tokens = params.decode.max_new_tokens
-        asked = read_problems(paths.referenced("test"))
-        self.problems = [problem for problem in asked if problem.task == TASK][
-            : max(ASKED.values())
-        ]
+        known = read_problems(paths.referenced("test"))
+        asked = [problem for problem in known if problem.task == TASK]
+        self.problems = asked[: max(ASKED.values())]
 
     def alone(self) -> Method:
         return Method(ALONE, "{}")
@@ -204,7 +202,7 @@ def padded(params: Params, bundle: Path, target: Path) -> PairFolder:
     """
     own = finetuned_pair(params)
     slm, llm = Shape.of(own.slm.path), Shape.of(own.llm.path)
-    shapes = LLAMA if GPU else (slm._replace(head=WIDEST // slm.head * slm.head), llm)
+    shapes = LLAMA if GPU else (slm._replace(head=max(slm.head, NARROWEST)), llm)
     return pad_pair(own, bundle, target, shapes, inside.DTYPE)
 
 

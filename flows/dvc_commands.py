@@ -52,6 +52,7 @@ def _remote() -> tuple[str, str]:
 
 
 def has_remote() -> bool:
+    """Return whether DVC has a default remote."""
     return bool(_remote()[0])
 
 
