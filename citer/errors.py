@@ -52,6 +52,11 @@ def shown(value: object, width: int = 80) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
+def with_extra(name: str) -> str:
+    """Say how to install an extra. `citer` on the package index is another project."""
+    return f"in a clone of citer: pip install '.[{name}]'"
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Raise InputError if `path` is not a file or reading from it fails."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dvc.config import Config, ConfigError
 
-from citer.errors import InputError, TemporaryError
+from citer.errors import InputError, TemporaryError, with_extra
 
 LOCK, PARAMS = Path("dvc.lock"), Path("params.yaml")
 TMP = Path(".dvc/tmp")
@@ -67,7 +67,7 @@ def check_remote() -> None:
     name, url = _remote()
     scheme = url.partition("://")[0]
     if scheme in OBJECT_STORES and not find_spec(f"dvc_{scheme}"):
-        extra = f"the extra \"{scheme}\": pip install 'citer[{scheme}]'"
+        extra = f'the extra "{scheme}", {with_extra(scheme)}'
         raise InputError(f"DVC's remote {name}, {url}, needs {extra}")
 
 

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
 
 from citer.errors import LONGEST
 from tests.test_config import complaint, complaints
@@ -41,6 +42,15 @@ def test_a_huge_value_is_abbreviated(tmp_path):
     lines = complaints(tmp_path / "params.yaml")
     assert [line for line in lines if line.startswith("iterations: [['x', 'x'], [['x', 'x'], ")]
     assert all(len(line) < LONGEST for line in lines)
+
+
+def test_what_dvc_cannot_read_is_refused_at_once(tmp_path):
+    """YAML 1.2 allows this colon, but DVC's parser does not, so a run would fail at its start."""
+    path = tmp_path / "params.yaml"
+    path.write_text("prepare:\n  train: [{path: rows.jsonl, task: python:mine.py:Mine}]\n")
+    assert complaint(path) == ":2:42: not YAML: found unexpected ':'"
+    with pytest.raises(YAMLFileCorruptedError):
+        load_yaml(str(path))
 
 
 def test_a_missing_file_is_refused(tmp_path):

@@ -66,7 +66,9 @@ def test_a_stage_that_has_a_part_of_the_gpus_uses_no_other(monkeypatch: pytest.M
 
 def test_ray_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("citer.models.outlined.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"not installed: pip install 'citer\[ray\]'"):
+    with pytest.raises(
+        InputError, match=r"not installed; in a clone of citer: pip install '\.\[ray\]'"
+    ):
         executor_for(ON_GPU, WorkerParams(executor="ray"))
 
 

@@ -144,7 +144,7 @@ def test_a_command_that_needs_the_extra_is_refused_in_one_line(tmp_path: Path) -
     uri = ["generate", "--router", "models:/r@champion", "--input", "q", "--output", "o"]
     done = light(*REFUSED, uri, cwd=tmp_path)
     names = [*(f"citer {arguments[0]}" for arguments in REFUSED), "--router models:/…"]
-    needs = "needs the extra \"pipeline\": pip install 'citer[pipeline]'"
+    needs = "needs the extra \"pipeline\", in a clone of citer: pip install '.[pipeline]'"
     assert done.stderr.splitlines() == [f"citer: {name} {needs}" for name in names]
     assert done.stdout.split() == ["2"] * len(names)
     assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
@@ -152,7 +152,7 @@ def test_a_command_that_needs_the_extra_is_refused_in_one_line(tmp_path: Path) -
 
 def test_the_server_needs_an_extra_of_its_own(project: Path) -> None:
     done = light(["serve", "--router", "router"], cwd=project)
-    needs = "needs the extra \"serve\": pip install 'citer[serve]'"
+    needs = "needs the extra \"serve\", in a clone of citer: pip install '.[serve]'"
     assert done.stderr.splitlines() == [f"citer: citer serve {needs}"]
     assert done.stdout.split() == ["2"]
 

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from citer.errors import InputError
+from citer.errors import InputError, with_extra
 
 # The packages of each extra, by the names under which they are imported.
 EXTRAS = {
@@ -18,4 +18,4 @@ EXTRAS = {
 def need(extra: str, command: str) -> None:
     """Raise InputError if a package of an extra is not installed."""
     if any(find_spec(name) is None for name in EXTRAS[extra]):
-        raise InputError(f"{command} needs the extra \"{extra}\": pip install 'citer[{extra}]'")
+        raise InputError(f'{command} needs the extra "{extra}", {with_extra(extra)}')

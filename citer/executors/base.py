@@ -100,7 +100,7 @@ def when_closed(pipe: int, end: Callable[[], None]) -> None:
 class WorkerParams(Section):
     """Who runs the parts of a stage. No result depends on it, so no stage of DVC names it.
 
-    executor: `local`, this machine; `ray`, a cluster (extra `citer[ray]`)
+    executor: `local`, this machine; `ray`, a cluster (the extra `ray`)
     """
 
     executor: Literal["local", "ray"] = "local"

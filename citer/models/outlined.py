@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import torch
 
 from citer.config.pair import PairParams
-from citer.errors import InputError
+from citer.errors import InputError, with_extra
 from citer.executors.base import Executor, InLine, WorkerParams
 from citer.executors.processes import Forked, Spawned
 from citer.models.device import device_for
@@ -61,7 +61,7 @@ def executor_for(placed: Pair | LanguageModel, workers: WorkerParams) -> Executo
     """
     if workers.executor == "ray":
         if find_spec("ray") is None:
-            raise InputError("workers.executor: 'ray' is not installed: pip install 'citer[ray]'")
+            raise InputError(f"workers.executor: 'ray' is not installed; {with_extra('ray')}")
         from citer.executors.actors import connect
 
         return connect("GPU" if placed.device.type == "cuda" else "CPU")

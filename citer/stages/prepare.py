@@ -161,7 +161,7 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
     for error in skipped:
         kinds.setdefault((error.field, error.expected), []).append(error)
     for first, *more in kinds.values():
-        say(f"{1 + len(more)} rows skipped like {first}")
+        say(f"{1 + len(more)} {'rows' if more else 'row'} skipped like {first}")
 
 
 def _warn(splits: Mapping[str, list[Problem]], params: EvaluateParams) -> None:

@@ -87,9 +87,11 @@ def _lines(error: ErrorDetails, shipped: Any) -> Iterator[str]:
 def _parsed(path: Path) -> Any:
     text = read_text(path)
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        parsed = YAML(typ="safe", pure=True).load(text)
+        YAML(typ="safe").load(text)  # as DVC does: its parser, in C, refuses more
     except MarkedYAMLError as error:
         place = f"{error.problem_mark.line + 1}:{error.problem_mark.column + 1}"
         raise InputError(f"{path}:{place}: not YAML: {error.problem}") from None
     except Exception as error:  # the parser of a scalar may raise any
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    return parsed

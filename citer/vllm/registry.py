@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from citer.errors import InputError
+from citer.errors import InputError, with_extra
 from citer.models.weights import CACHE
 from citer.storage.tables import read_json, replacing
 
@@ -35,7 +35,7 @@ def fetched(uri: str) -> tuple[str, Path]:
     try:
         return _fetched(*address.groups())
     except ImportError as error:
-        raise InputError(f"{uri}: {error}: pip install 'citer[vllm]'") from None
+        raise InputError(f"{uri}: {error}; {with_extra('vllm')}") from None
     except Exception as error:  # MLflow's own, or its storage's
         first = str(error).strip().partition("\n")[0]
         raise InputError(f"{uri}: MLflow cannot fetch it: {first}") from error

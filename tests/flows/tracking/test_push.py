@@ -57,7 +57,9 @@ def test_the_package_of_a_remote_is_asked_for_before_a_run(
     Path(".dvc").mkdir()
     check_remote()
     Path(".dvc/config").write_text(f"[core]\nremote = far\n['remote \"far\"']\nurl = {url}\n")
-    expected = "remote far, gs://citer, needs the extra \"gs\": pip install 'citer[gs]'"
+    expected = (
+        "remote far, gs://citer, needs the extra \"gs\", in a clone of citer: pip install '.[gs]'"
+    )
     with pytest.raises(InputError, match=re.escape(expected)) if missing else nullcontext():
         check_remote()
 
