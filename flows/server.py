@@ -4,8 +4,11 @@ from prefect.settings import get_current_settings
 
 from citer.errors import InputError
 
-# The variables turn telemetry off.
-START_SERVER = "PREFECT_SERVER_ANALYTICS_ENABLED=false DO_NOT_TRACK=1 prefect server start"
+# Without telemetry, and closed to pages of other sites: they could start commands.
+START_SERVER = (
+    "DO_NOT_TRACK=1 PREFECT_SERVER_ANALYTICS_ENABLED=false "
+    "PREFECT_SERVER_CORS_ALLOWED_ORIGINS=http://127.0.0.1:4200 prefect server start"
+)
 
 
 def has_server() -> bool:

@@ -111,16 +111,17 @@ def _entered(tree: Path) -> Iterator[None]:
 def _commit(name: str, outcome: str) -> str | None:
     """Commit the results of the current folder to a new branch. Return None if they are unchanged.
 
-    The branch appears in one step: a kill leaves no branch, or a complete one.
+    The branch appears in one step: a kill leaves no branch, or a complete one, which is kept.
     """
     git("add", "--all", "--", *(str(file) for file in RESULTS if file.exists()))
     files = git("write-tree")
     if files == git("rev-parse", "HEAD^{tree}"):
         return None
     message = f"Retrain\n\n{outcome}"
-    commit = git(*AUTHOR, "commit-tree", files, "-p", "HEAD", "-m", message)
     branch = f"{BRANCHES}/{name}"
-    git("branch", branch, commit)
+    if git("for-each-ref", "--format=%(tree)", f"refs/heads/{branch}") != files:
+        commit = git(*AUTHOR, "commit-tree", files, "-p", "HEAD", "-m", message)
+        git("branch", "--force", branch, commit)
     return branch
 
 

@@ -107,20 +107,6 @@ def test_shipped_params_load_frozen():
         ),
         *(
             (
-                "train: []",
-                f"train: [{{path: data/own/a.json, task: {task}, format: {format}}}]",
-                f"prepare.train.0.format: {expected}",
-            )
-            for task, format, expected in (
-                ("math", "gsm9k", "'gsm9k': expected 'math', 'gsm8k'"),
-                ("mc", "gsm8k", "'gsm8k': expected 'mmlu', 'mc'"),
-                ("mc", "arc", "'arc': expected 'mmlu', 'mc'"),
-                ("mc", "''", "'': expected 'mmlu', 'mc'"),
-                ("mc", "3", "3: expected a valid string"),
-            )
-        ),
-        *(
-            (
                 "test: []",
                 f"test: [{{path: {path}, task: mc}}]",
                 f"prepare.test.0.path: '{path}': expected a file under data/own",
@@ -132,6 +118,8 @@ def test_shipped_params_load_frozen():
         (RULE, "risk .nan", f"label.rule: 'risk .nan': {EXPECTED}"),
         (RULE, "0.9", f"label.rule: 0.9: {EXPECTED}"),
         (RULE, "[score, 0.9]", f"label.rule: ['score', 0.9]: {EXPECTED}"),
+        (RULE, "risk 0.8 by narrow", "label.rule: 'risk 0.8 by narrow': by 'narrow', expected one"),
+        ("processes: 1", "processes: 3", "finetune.processes: 3: not a divisor of finetune.batch"),
         ("risks: [0.2", "risks: [1.3", "evaluate.risks.0: 1.3: expected less than or equal to 1"),
         ("risks: [0.2", "risks: [-1", "evaluate.risks.0: -1: expected greater than or equal to 0"),
         (
@@ -290,9 +278,22 @@ def test_a_split_with_a_file_of_its_own_has_no_share(edited):
 
 def test_a_rule_serves_single_requests_unless_the_settings_say_otherwise(edited):
     assert load_params(edited("  batch: 1 #", "  batch: 8 #")).serve.batch == 8
+
+
+@pytest.mark.parametrize(("section", "missing"), [("serve", 6), ("references", 2)])
+def test_a_section_that_dvc_reads_is_asked_for_with_its_defaults(edited, section, missing):
+    """DVC would stop at a missing key only when it comes to the stage that reads it."""
     path = edited()
-    path.write_text(without_section(path.read_text(), "serve:"))
-    assert load_params(path).serve.batch == 1
+    path.write_text(without_section(path.read_text(), f"{section}:"))
+    lines = complaints(path)
+    assert all(re.match(rf"{section}\.\w+: missing; default: ", line) for line in lines)
+    assert len(lines) == missing
+
+
+def test_a_key_that_dvc_reads_is_asked_for_with_its_default(edited):
+    assert complaints(edited("  bounds: [", "  # bounds: [")) == [
+        'evaluate.bounds: missing; default: ["random", "query", "oracle"]'
+    ]
 
 
 def without_section(text, name):

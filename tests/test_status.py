@@ -174,3 +174,12 @@ def test_status_imports_no_slow_library(evidence: Evidence) -> None:
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert VERSION in shown
     assert shown.endswith("set()\n")
+
+
+def test_evidence_of_another_citer_is_named_in_one_line(
+    evidence: Evidence, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evidence.declare("citer-router/5", json.dumps({"promise": {"rules": []}, "false_alarms": 20}))
+    assert call(["status"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith("citer-router/5: not evidence that this citer reads")

@@ -15,6 +15,7 @@ import pytest
 from citer.errors import InputError
 from citer.serving.log import Row, Traffic, load_hook, redacted
 from citer.storage.schema import AUDITED
+from citer.storage.seal import SEAL
 from citer.storage.tables import read_table, table_metadata
 from tests.flows.servers import until
 from tests.served import served
@@ -240,3 +241,29 @@ def test_a_hook_is_found_in_the_current_folder(
     ):
         with pytest.raises(InputError, match=rf"^--redact: '{name}': "):
             load_hook(name)
+
+
+def test_a_question_that_names_the_seal_damages_no_table(tmp_path: Path) -> None:
+    """Parquet's footer repeats the largest text of a column before the metadata."""
+    asked = "~ " + SEAL.decode()
+    log_all(Traffic(tmp_path / "log"), served(asked))
+    assert questions(tmp_path / "log") == [asked]
+
+
+def test_a_journal_of_long_rows_becomes_a_table_before_it_is_too_large_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("citer.serving.log.CHARACTERS", 1000)
+    log = Traffic(tmp_path / "log")
+    log.put(STAMP, RULE, served("Long? " * 200))
+    assert len(tables(tmp_path / "log")) == 1
+    log.close()
+
+
+def test_a_folder_with_a_gitignore_of_its_own_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text(".venv\n")
+    mode = tmp_path.stat().st_mode
+    with pytest.raises(InputError, match="not of a log, expected a folder for the log alone"):
+        Traffic(tmp_path)
+    assert (tmp_path / ".gitignore").read_text() == ".venv\n"
+    assert tmp_path.stat().st_mode == mode

@@ -32,7 +32,10 @@ RuleOption = Annotated[
 
 Folder = Annotated[
     Path | None,
-    typer.Option(exists=True, help="Model folder. --slm and --llm together need no params.yaml."),
+    typer.Option(
+        exists=True,
+        help="Model folder. --slm and --llm together need no params.yaml, nor a router.",
+    ),
 ]
 
 
@@ -63,17 +66,19 @@ def generate(
     Answers are greedy, or sampled as evaluate.sampling and seed in params.yaml say: an answer
     depends on the seed and on its own question only.
     """
-    params, parsed = settings(slm, llm), parse_rule(rule)
+    params, parsed = settings(slm, llm, router), parse_rule(rule)
     with routed_by(router, params, parsed) as (bundle, own):
         from citer.serving.generate import generate
 
         generate(params, bundle, input, output, own)
 
 
-def settings(slm: Path | None, llm: Path | None) -> Params:
+def settings(slm: Path | None, llm: Path | None, router: str | None) -> Params:
     """Return the settings of params.yaml, or those of a pair of folders. Raises InputError."""
     if not (slm or llm):
         return load_params()
+    if router:
+        raise InputError("--slm and --llm: expected no --router, which has its own SLM")
     if not (slm and llm):
         raise InputError("--slm and --llm: expected both, or none and params.yaml")
     from citer.serving.untrained import folder_params

@@ -75,7 +75,7 @@ def serve(
     A router of the registry needs the extra "pipeline", too.
     """
     need("serve", "citer serve")
-    params, parsed = settings(slm, llm), parse_rule(rule)
+    params, parsed = settings(slm, llm, router), parse_rule(rule)
     if router:
         check_router(router)
     if redact and not log:

@@ -1,10 +1,18 @@
 """The sections of `params.yaml`, as frozen types. `params.yaml` explains the keys."""
 
+import math
 import os
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from citer.config.pair import DEVICE, Device, PairParams
 from citer.config.sources import PrepareParams
@@ -32,6 +40,7 @@ from citer.storage.yaml_file import read_yaml
 
 RuleText = Annotated[Rule, BeforeValidator(Rule.parse), PlainSerializer(str)]
 Beta = Annotated[float, Field(gt=0, le=1)]
+FIRST_SCORERS = ("", "stand", "agree", "entropy", "probability")  # of router 0; "": by default
 SplitName = Annotated[str, Field(pattern=r"^(sft|preference|validation|test)$")]
 
 
@@ -92,9 +101,21 @@ class FinetuneParams(Section):
     gradient_checkpointing: Literal["auto", "on", "off"] = "auto"
     zero: Literal[2, 3, "3-offload"] = 2
 
+    @field_validator("processes")
+    @classmethod
+    def divides_the_batch(cls, processes: int, info: ValidationInfo) -> int:
+        if info.data.get("batch_size", 0) % processes:
+            batch = info.data["batch_size"]
+            raise ValueError(f"{processes}: not a divisor of finetune.batch_size {batch}")
+        return processes
+
     def steps(self, rows: int) -> int:
-        """Return the number of batches: 0 without epochs, else at least one."""
-        return max(1, round(self.epochs * rows / self.batch_size)) if self.epochs else 0
+        """Return the number of batches: 0 without epochs, else at least one.
+
+        The last batch of an epoch may be smaller than the others.
+        """
+        batches = math.ceil(rows / self.batch_size)
+        return max(1, round(self.epochs * batches)) if self.epochs else 0
 
 
 class ScoreParams(Section):
@@ -104,8 +125,16 @@ class ScoreParams(Section):
 class LabelParams(Section):
     """Preference labels: what decides contested tokens, and the rule of rollouts."""
 
-    method: Literal["auto", "rollout", "suffix"] = "auto"
+    method: Literal["auto", "suffix"] = "auto"
     rule: RuleText
+
+    @field_validator("rule")
+    @classmethod
+    def asks_what_router_0_has(cls, rule: Rule) -> Rule:
+        if rule.by not in FIRST_SCORERS:
+            expected = ", ".join(map(repr, FIRST_SCORERS[1:]))
+            raise ValueError(f"'{rule}': by {rule.by!r}, expected one of router 0: {expected}")
+        return rule
 
 
 class TrainParams(Section):
@@ -220,7 +249,7 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     """
     if not path.exists():
         raise InputError(f"{path}: no such file; run in the project's folder")
-    params = read_yaml(path, Params, SHIPPED)
+    params = read_yaml(path, Params, SHIPPED, optional=("workers",))  # of which DVC reads none
     device = os.environ.get(DEVICE) or params.pair.device
     if device not in get_args(Device):
         raise InputError(f"{DEVICE}: {device!r}: expected 'auto', 'cpu' or 'cuda'")

@@ -4,9 +4,9 @@ from os.path import normpath
 from pathlib import PurePath
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from citer.data.tasks import TASKS, EmbeddedTask, known_task
+from citer.data.tasks import EmbeddedTask, known_task
 from citer.data.tasks.own import OWN
 from citer.sections import Listed, LocalPath, Questions, Section, Share, SomeListed
 
@@ -53,21 +53,10 @@ class ShareParams(Section):
 
 
 class SourceFile(Section):
-    """A user's file with rows of one task. Their format is recognised, unless it is named."""
+    """A user's file with rows of one task. The format of each row is recognised."""
 
     path: OwnPath
     task: TaskName
-    format: str | None = None
-
-    @field_validator("format")
-    @classmethod
-    def known_to_the_task(cls, format: str | None, info: ValidationInfo) -> str | None:
-        if format is not None and "task" in info.data:
-            task = TASKS.get(info.data["task"])
-            if not task:
-                raise ValueError(f"{format!r}: expected none, for a task of your own")
-            task.format_named(format)
-        return format
 
 
 class TrafficFolder(Section):

@@ -17,6 +17,7 @@ from citer.progress import progress, say
 
 Needs = Requires | Callable[[Problem], Requires]  # of all rows, or of a row with this question
 ROLES = ("system", "user", "assistant")
+TURNS = {"role", "content"}
 TURN = '{"role": "user", "content": "…"}'
 
 
@@ -25,16 +26,14 @@ class RowKind(NamedTuple):
     format: Format
 
 
-def recognised(row: Any, tasks: Sequence[str], format: str | None = None) -> RowKind:
+def recognised(row: Any, tasks: Sequence[str]) -> RowKind:
     """Return the first kind of row that fits. Raises RowError.
 
-    A named `format` belongs to the only task. Of several tasks, a row may name its own in `task`.
-    If there is one task only, a task without formats takes any row.
+    Of several tasks, a row may name its own in `task`. If there is one task only, a task without
+    formats takes any row.
     """
     if not isinstance(row, dict):
         raise RowError("row", shown(row), "a JSON object")
-    if format:
-        return RowKind(tasks[0], find_task(tasks[0]).format_named(format))
     if len(tasks) > 1 and (named := row.get("task")):
         if named not in tasks:
             raise RowError("task", shown(named), ", ".join(map(repr, tasks)))
@@ -60,18 +59,17 @@ def load_problems(
     tasks: Sequence[str],
     requires: Needs,
     on_bad_row: OnBadRow = fail,
-    format: str | None = None,
 ) -> list[tuple[int, Problem]]:
     """Return (line, problem) for each row of a file, in order. The split of a problem is empty.
 
-    Without a `format`, that of each row is recognised, and printed in a line. `on_bad_row` gets the
-    error of each bad row. Raises InputError if the file cannot be read or has no rows.
+    The format of each row is recognised, and printed in a line. `on_bad_row` gets the error of each
+    bad row. Raises InputError if the file cannot be read or has no rows.
     """
     problems, kinds, line = list[tuple[int, Problem]](), Counter[tuple[str, str]](), 0
     with progress(f"reading {path.name}", None, "rows") as advance:
         for line, row in read_rows(path, on_bad_row):
             try:
-                kind = recognised(row, tasks, format)
+                kind = recognised(row, tasks)
                 problems.append((line, read_row(row, kind, requires, path.name)))
                 kinds[kind.format.name, kind.format.signs] += 1
             except RowError as error:
@@ -79,7 +77,7 @@ def load_problems(
             advance(1)
     if not line:
         raise InputError(f"{path}: no rows, expected JSON, JSON Lines, Parquet or CSV")
-    if not format and (len(tasks) > 1 or find_task(tasks[0]).formats):
+    if len(tasks) > 1 or find_task(tasks[0]).formats:
         for (name, signs), count in kinds.items():
             say(f"{path}: {count:,} {name} rows (recognised by {signs})")
     return problems
@@ -128,7 +126,7 @@ def parse_row(
             raise
         given = format.fields.get(error.field, error.field)  # the field's name in the raw row
         raise RowError(given, error.found, error.expected) from None
-    if not (earlier := tuple(_turns(row)[:-1])):
+    if not fields or not (earlier := tuple(_turns(row)[:-1])):
         return problem
     key = problem_key(task, problem.question, problem.choices, earlier)  # another question
     return replace(problem, problem_id=key, messages=earlier)
@@ -161,17 +159,15 @@ def _check_reference(problem: Problem) -> None:
 def _with_question(row: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
     """Return a row whose field of the question has the text of the last turn, if it has turns.
 
-    The field is of that task with most fields whose others the row has. Raises RowError.
+    The field is of that task with most fields whose others the row has. A user's class reads its
+    rows itself. Raises RowError.
     """
-    turns = _turns(row)
+    all_fields = [fields for task in in_order(tasks) if (fields := find_task(task).fields)]
+    turns = _turns(row) if all_fields else ()
     if not turns:
         return row
-    all_fields = [find_task(task).fields for task in in_order(tasks)]
     fitting = (each for each in all_fields if {*each[1:]} <= row.keys())
-    fields = max(fitting, key=len, default=all_fields[0])
-    if not fields:
-        return row
-    field = fields[0]
+    field = max(fitting, key=len, default=all_fields[0])[0]
     if row.get(field) not in (None, ""):
         raise RowError(field, "given besides `messages`", "one of both")
     return row | {field: turns[-1].content}
@@ -194,7 +190,7 @@ def _turns(row: dict[str, Any]) -> Sequence[Message]:
 
 
 def _turn(value: Any, place: str) -> Message:
-    if not isinstance(value, dict) or value.keys() - {"role", "content"}:
+    if not isinstance(value, dict) or {k for k, own in value.items() if own is not None} - TURNS:
         raise RowError(place, shown(value), f"a turn such as {TURN}")
     role, field = value.get("role"), f"{place}.content"
     if role not in ROLES:

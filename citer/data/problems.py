@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
+from unicodedata import normalize
 
 LLM_ROW = ".llm"  # ends the id of a second row of a question, with the LLM's reference
 
@@ -58,8 +59,9 @@ class Problem:
 
 
 def question_key(question: str) -> str:
-    """Return a hash of the question that ignores case and white space."""
-    return hashlib.sha256(" ".join(question.lower().split()).encode()).hexdigest()[:16]
+    """Return a hash of the question that ignores case, white space and forms of accents."""
+    text = " ".join(normalize("NFC", question).lower().split())
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def seeded(key: str, seed: int) -> str:

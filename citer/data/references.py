@@ -1,11 +1,9 @@
-"""Which questions the LLM answers, the rows that its answers become, and what rows lack."""
+"""Which questions the LLM answers, and the rows that its answers become."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from citer.data.problems import LLM_ROW, Problem
-from citer.errors import InputError
 from citer.sections import Against, Source
 from citer.storage.schema import SPLITS
 
@@ -28,11 +26,21 @@ def asked(problems: Iterable[Problem], source: Source) -> list[Problem]:
     return [p for p in unwritten if wants_all or p.reference is None]
 
 
+def read_of(problems: Sequence[Problem], source: Source) -> Sequence[Problem]:
+    """Leave out the given references of training rows if `references.source` ignores them."""
+    if source != "llm":
+        return problems
+    return [p if p.written_by == "llm" else replace(p, reference=None) for p in problems]
+
+
 def asked_of_llm(
-    splits: Mapping[str, Sequence[Problem]], source: Source, against: Against
+    splits: Mapping[str, Sequence[Problem]], source: Source, against: Against, *, finetuned: bool
 ) -> dict[str, Sequence[Problem]]:
+    """Return the questions that the LLM answers; of sft none if the SLM is not `finetuned`."""
     by_llm = against_llm(against, (p for split in JUDGED for p in splits[split]))
     training = {split: asked(splits[split], source) for split in TRAINING}
+    if not finetuned:
+        training["sft"] = []
     return training | {split: splits[split] if by_llm else [] for split in JUDGED}
 
 
@@ -51,16 +59,6 @@ def judged(problem: Problem, text: str | None) -> Sequence[Problem]:
     if text is None:
         return []
     return [replace(problem, answer=None, reference=text, written_by="llm")]
-
-
-def check_answers(method: str, problems: Iterable[Problem], path: Path) -> None:
-    """Raise InputError for the first row without an answer, if `label.method` needs one."""
-    bare = (problem for problem in problems if problem.answer is None)
-    if method == "rollout" and (first := next(bare, None)):
-        raise InputError(
-            f"{path}: problem {first.problem_id}: no right answer to grade rollouts by; expected "
-            "one, or label.method: suffix or auto in params.yaml"
-        )
 
 
 def sources(problems: Iterable[Problem]) -> str:

@@ -48,12 +48,16 @@ def separate(assigned: Iterable[tuple[str, Problem]]) -> Separated:
     return separated
 
 
+def check_held_out(problems: Iterable[Problem]) -> None:
+    """Raise InputError unless some questions of preference can be held out, and others learnt."""
+    if (questions := len({first_id(problem.problem_id) for problem in problems})) < 2:
+        raise InputError(f"preference split: {questions} problem, expected 2 or more")
+
+
 def holdout_rows(problem_N: np.ndarray, seed: int, share: float) -> np.ndarray:
     """Return whether each row is held out: those of the first `share` of questions by a hash."""
     question_N = [first_id(key) for key in problem_N]
     problems = sorted(set(question_N), key=lambda question: seeded(question, seed))
-    if len(problems) < 2:
-        raise InputError(f"preference split: {len(problems)} problem labelled, expected 2 or more")
     held = set(problems[: min(max(1, round(share * len(problems))), len(problems) - 1)])
     return np.array([question in held for question in question_N])
 

@@ -6,7 +6,7 @@ from math import sqrt
 from typing import NamedTuple
 
 from scipy.optimize import brentq
-from scipy.special import bdtr, ndtri
+from scipy.special import ndtri
 
 from citer.evaluation.choice import least_questions
 from citer.evaluation.measure import Conditions
@@ -39,15 +39,6 @@ class Difference(NamedTuple):
     mean: float
     low: float
     high: float
-
-    @property
-    def p_value(self) -> float:
-        """McNemar's test in its exact form, two-sided (Psychometrika 12, 1947, 153-157).
-
-        The probability of a split of the `gained` and `lost` questions at least as uneven, if both
-        versions are equally good: twice the tail of a binomial with p = 1/2.
-        """
-        return min(1.0, 2 * float(bdtr(min(self.gained, self.lost), self.gained + self.lost, 0.5)))
 
 
 def difference(one: GradedAnswers, other: GradedAnswers, delta: float) -> Difference:

@@ -1,6 +1,6 @@
 """Teacher-forced scoring: one forward over prompt and reference, one row per reference token."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from citer.executors.base import WorkerParams
 from citer.executors.tables import write_tables
 from citer.models.folder import Carded, PairFolder
 from citer.models.outlined import open_model
-from citer.models.pair import LanguageModel, Predicted, Text, predict
+from citer.models.pair import LanguageModel, Predicted, Text, length_buckets, predict
 from citer.models.room import check_examples
 from citer.models.router import FEATURE, confidence_features
 from citer.models.vocabulary import Vocabulary
@@ -129,18 +129,6 @@ def score(
         column = torch.cat([part[name] for part in parts])[sort_N]
         table = table.append_column(name, _arrow(column))
     return table
-
-
-def length_buckets(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Group indices, longest first, into batches of width x rows <= `batch_tokens`."""
-    batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        if batch and lengths[batch[0]] * (len(batch) + 1) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
 
 
 def _slm_columns(predicted: Predicted) -> Columns:

@@ -44,7 +44,8 @@ class Suffix:
     read.
 
     The LLM first reads up to the contested token alone. It reads the ending only if the token's own
-    term is above CLEAR and at most `margin`. Otherwise that term is the fall.
+    term is above CLEAR and at most `margin`. Otherwise that term is the fall. An ending makes no
+    fall smaller, so that a label does not depend on the margin up to which endings were read.
     """
 
     pair: Pair
@@ -63,7 +64,7 @@ class Suffix:
         advance(2 * (len(contests) - len(unclear)))
         whole = self._read([contests[n] for n in unclear], ENDING)
         for n, fall in zip(unclear, whole, strict=True):
-            falls[n] = fall
+            falls[n] = max(falls[n], fall)
         advance(2 * len(unclear))
         return falls
 

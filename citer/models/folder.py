@@ -210,6 +210,10 @@ class PairFolder:
         if part := differing_part(self.slm, self.llm):
             raise InputError(f"{self}: different tokenizers: their `{part}` differ")
         self._check_prompts()
+        size = self.vocabulary.size
+        if beyond := [number for number in self.eos_ids if number >= size]:
+            expected = f"expected ids below {size}, the smaller vocabulary"
+            raise InputError(f"{self}: EOS {', '.join(map(str, beyond))}: {expected}")
 
     def __str__(self) -> str:
         return f"{self.slm} and {self.llm}"

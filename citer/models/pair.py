@@ -272,6 +272,18 @@ class Predicted(NamedTuple):
     given_C: Tensor  # the text's ids at these positions
 
 
+def length_buckets(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Group indices, longest first, into batches of width x rows <= `batch_tokens`."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if batch and lengths[batch[0]] * (len(batch) + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
 def predict(
     model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]
 ) -> Iterator[Predicted]:

@@ -19,7 +19,7 @@ from citer.decoding.answer import Request, Visit
 from citer.decoding.engine import Engine
 from citer.decoding.policy import CERTAINTIES, Policy, StepView
 from citer.evaluation.cost import Batch, Prices, Trace
-from citer.models.pair import Pair, Text, predict
+from citer.models.pair import Pair, Text, length_buckets, predict
 from citer.pairs.probe import Reply
 from citer.pairs.profile import BOUND, COLUMNS, FILLING, Agreement, forwards
 from citer.rule import LLM, Rule
@@ -49,10 +49,16 @@ class Priced(NamedTuple):
     costs: Mapping[Batch, float]
 
 
+def read_by_slm(pair: Pair, replies: Sequence[Reply], batch_tokens: int) -> list[Forced]:
+    """Let the SLM read the LLM's answers, in forwards of at most `batch_tokens` padded tokens."""
+    texts, found = [_text(pair, reply) for reply in replies], dict[int, Forced]()
+    for batch in length_buckets([len(text.ids) for text in texts], batch_tokens):
+        found |= zip(batch, _read(pair, [texts[n] for n in batch]), strict=True)
+    return [found[n] for n in range(len(texts))]
+
+
 @torch.inference_mode()
-def read_by_slm(pair: Pair, replies: Sequence[Reply]) -> list[Forced]:
-    """Let the SLM read the LLM's answers."""
-    texts = [_text(pair, reply) for reply in replies]
+def _read(pair: Pair, texts: Sequence[Text]) -> list[Forced]:
     agrees, scores = list[bool](), {name: list[float]() for name in CERTAINTIES}
     for predicted in predict(pair.slm, pair.vocabulary, texts):
         none_C = torch.zeros_like(predicted.given_C)

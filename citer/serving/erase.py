@@ -19,6 +19,7 @@ from citer.serving.log import Row, make_tables
 from citer.storage.schema import AUDITED
 from citer.storage.tables import read_table, table_metadata, write_table
 
+FIELDS = ("question", "content")  # of tables and JSON, which have what was asked
 LONG = 24  # characters; a shorter text, such as "yes", is in files that have nothing of the row
 BINARY = 1024  # bytes at the start of a file; weights and pictures have a 0 there, texts do not
 
@@ -54,8 +55,8 @@ def remove_rows(file: Path, table: pa.Table, column: str, key: str) -> int:
 class Texts:
     """What tells of the rows that have `key` in `column`, a name in the schema AUDITED.
 
-    That is the id of a question, a question or turn as a whole, or a text of LONG characters
-    anywhere. System turns that others have, too, do not count.
+    That is the id of a question, a text of LONG characters anywhere, or a shorter question or turn
+    as the whole value of one of FIELDS. System turns that others have, too, do not count.
     """
 
     def __init__(self, column: str, key: str, rows: Iterable[Row]) -> None:
@@ -71,11 +72,18 @@ class Texts:
                 common |= {turn["content"] for turn in turns if turn["role"] == "system"}
         asked = {text for text in asked - common if text.strip()}
         self.long = {text for text in asked | answers if len(text) >= LONG}
-        self.whole = asked | ids
-        quoted = {text for each in self.whole for text in _as_json(each)}
+        self.asked, self.ids = asked, ids
+        quoted = {text for each in ids for text in _as_json(each)}
+        fields = {
+            f'"{field}":{space}{text}'
+            for field in FIELDS
+            for each in asked
+            for text in _as_json(each)
+            for space in ("", " ")
+        }
         inside = {text[1:-1] for each in self.long for text in _as_json(each)}
-        plain = {text for each in self.long for text in (each, html.escape(each))}
-        self._written = {text.encode() for text in quoted | inside | plain}
+        plain = {text for each in self.long for text in (each, *_as_html(each))}
+        self._written = {text.encode() for text in quoted | fields | inside | plain}
 
     def held_by(self, file: Path) -> bool:
         """Return whether a file has a text. The strings of a Parquet table are compressed."""
@@ -93,14 +101,15 @@ class Texts:
             names = [each.name for each in table.schema_arrow if "string" in str(each.type)]
             for batch in table.iter_batches(columns=names):
                 owned = self.column in names and self.key in batch[self.column].to_pylist()
-                if owned or any(map(self._is, {*_strings(batch.to_pylist())})):
+                if owned or any(self._is(*each) for each in {*_strings(batch.to_pylist())}):
                     return True
         except pa.ArrowException:
             return True  # it is torn, and nobody can say what it has
         return False
 
-    def _is(self, text: str) -> bool:
-        known = text in self.whole or first_id(text) in self.whole
+    def _is(self, field: str, text: str) -> bool:
+        asked = field in FIELDS and text in self.asked
+        known = asked or first_id(text) in self.ids
         return known or (len(text) >= LONG and any(each in text for each in self.long))
 
 
@@ -108,9 +117,19 @@ def _as_json(text: str) -> tuple[str, str]:
     return json.dumps(text), json.dumps(text, ensure_ascii=False)
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _as_html(text: str) -> tuple[str, str]:
+    """Return the spellings of the standard library and of the report's templates."""
+    escaped = html.escape(text)
+    return escaped, escaped.replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
+
+
+def _strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each text with the field that has it."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _strings(each)
+        yield field, value
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _strings(each, name)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each, field)

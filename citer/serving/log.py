@@ -34,8 +34,10 @@ from citer.storage.schema import AUDITED
 from citer.storage.tables import schema_mismatch, whole_lines, write_table
 
 ROWS = 1000
+CHARACTERS = 2**26
 SECONDS = 3600.0
 JOURNAL = ".jsonl"
+IGNORED = "*\n"  # what users asked stays out of git
 LOG = logging.getLogger(__name__)
 
 ASKED = ("problem_id", "task", "question", "choices", "messages", "answer")
@@ -61,8 +63,11 @@ class Traffic:
         self._alone = Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            ignore = folder / ".gitignore"
+            if ignore.exists() and ignore.read_text() != IGNORED:
+                raise InputError(f"{ignore}: not of a log, expected a folder for the log alone")
             folder.chmod(0o700)
-            (folder / ".gitignore").write_text("*\n")  # what users asked stays out of git
+            ignore.write_text(IGNORED)
             self._lock = _finish_killed(folder)
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
@@ -80,7 +85,7 @@ class Traffic:
         """Store a row. `stamp` is JSON."""
         with self._alone:
             self._journalled(stamp, rule, row)
-            self._rotate(lambda each: each.rows >= ROWS or each.age >= SECONDS)
+            self._rotate(lambda each: each.is_full or each.age >= SECONDS)
 
     def flush(self) -> None:
         """Write all rows so far as tables."""
@@ -131,19 +136,24 @@ class _Journal:
 
     def __init__(self, folder: Path, stamp: str) -> None:
         name = f".{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{JOURNAL}"
-        self.path, self.rows, self._since = folder / name, 0, time.monotonic()
+        self.path, self._since = folder / name, time.monotonic()
+        self._rows = self._characters = 0
         self.path.touch(0o600, exist_ok=False)
         self.file = self.path.open("w", encoding="utf-8")
         self.file.write(stamp + "\n")
+
+    @property
+    def is_full(self) -> bool:
+        return self._rows >= ROWS or self._characters >= CHARACTERS
 
     @property
     def age(self) -> float:
         return time.monotonic() - self._since
 
     def append(self, entry: Row) -> None:
-        self.file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        self._rows += 1
+        self._characters += self.file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         self.file.flush()
-        self.rows += 1
 
 
 def _finish_killed(folder: Path) -> int:

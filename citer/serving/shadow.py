@@ -18,6 +18,7 @@ from citer.config.params import ShadowParams
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
 from citer.data.tasks.grading import grade
+from citer.data.tasks.own_box import PARENT_DEATH, prctl
 from citer.data.tasks.task import GraderError
 from citer.rule import LLM, Rule
 from citer.serving.evidence import Evidence, now
@@ -98,7 +99,6 @@ class Keeper:
                 verdicts.append(found and found[0])
                 if found:
                     self.evidence.add(self.version, str(rule), *found)
-        self._last = self.clock()
         self.refresh()
         return verdicts
 
@@ -126,12 +126,15 @@ class Keeper:
 def judged(promise: Promise, problem: Problem, text: str | None, llm: str | None) -> Verdict:
     """Return whether a routed answer is lost against the LLM's, and the limit of that risk.
 
-    Returns None if the promise does not count the request: the LLM's answer is wrong. One that was
-    cut off, None, is always wrong. If the code of a user's task fails, the answer is lost.
+    Returns None if the promise does not count the request: the LLM's answer is wrong, or nobody can
+    say which one is right. One that was cut off, None, is always wrong. If the code of a user's
+    task fails, the answer is lost.
     """
     graded = promise.graded if problem.answer is not None else None
     if llm is None or (graded and not grade(problem, llm)):
         return None
+    if promise.graded and not graded and not find_task(problem.task).right_is_same:
+        return None  # two right answers may differ
     limit = graded or promise.same
     if text is None:
         return True, limit
@@ -173,6 +176,7 @@ class Judge:
 
 def _judge(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends this process
+    prctl(PARENT_DEATH, signal.SIGKILL)  # also if it is killed
     with suppress(EOFError):
         while True:
             pipe.send(judged(*pipe.recv()))

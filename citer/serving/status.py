@@ -19,8 +19,12 @@ def standings(place: str) -> dict[str, Standing]:
     evidence = Evidence(place)
     found = {}
     for version, recorded in evidence.promises().items():
-        fields = json.loads(recorded)
-        found[version] = Standing(Promise(**fields["promise"]), fields["false_alarms"])
+        try:
+            fields = json.loads(recorded)
+            standing = Standing(Promise(**fields["promise"]), fields["false_alarms"])
+        except (ValueError, LookupError):
+            raise InputError(f"{place}: {version}: not evidence that this citer reads") from None
+        found[version] = standing
         found[version].take(evidence.after(version))
     return found
 

@@ -29,8 +29,10 @@ def keep(work: Workload, params: Params) -> None:
 
 
 def _probed(params: Params) -> str:
-    """Digest the pair, how it answers, and the questions."""
-    return digest(paths.PROBLEMS, params.pair.model_dump_json(), params.decode.model_dump_json())
+    """Digest the pair, how it answers, the questions, and whether the LLM writes references."""
+    sections = params.model_dump_json(include={"pair", "decode"})
+    written = params.references.source, params.evaluate.against, str(bool(params.finetune.epochs))
+    return digest(paths.PROBLEMS, sections, *written)
 
 
 def plan_of(params: Params, minutes: float) -> Plan:

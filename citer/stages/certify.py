@@ -15,6 +15,7 @@ from pydantic import AliasPath, BaseModel, Field
 from citer.config.params import Params
 from citer.data.problems import Problem, read_problems
 from citer.data.tasks.grading import WRONG, Grade, assess
+from citer.errors import InputError
 from citer.evaluation.choice import upper_bound
 from citer.evaluation.measure import Conditions, Measure
 from citer.models.served import ServedFolder, Server
@@ -57,6 +58,8 @@ def certify(params: Params, url: str, rule: str) -> bool:
     the questions are missing, or if they are not of one measure; TemporaryError if it does not
     answer.
     """
+    if params.evaluate.sampling:
+        raise InputError("certify: evaluate.sampling: expected null, the server is asked greedily")
     problems = read_problems(paths.referenced("validation"))
     measure = Conditions.of(problems, None, {"llm": {"digest": ""}, "template": ""}).measure
     ask = _Asking(params, ServedFolder(Path(params.pair.llm), server=Server(url)))

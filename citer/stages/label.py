@@ -15,7 +15,7 @@ from rich.table import Table
 from citer.config.params import Params
 from citer.data.problems import Problem, read_problems
 from citer.data.prompts import Encoded
-from citer.data.references import check_answers, sources
+from citer.data.references import sources
 from citer.data.tasks.grading import failures
 from citer.data.tokens import read_identity, read_tokens
 from citer.decoding.engine import Engine
@@ -79,7 +79,6 @@ def _metadata(
         "iteration": iteration,
         "router": digest(paths.router(iteration - 1)),
         "rule": str(params.label.rule),
-        "tie": "slm",  # a token after which both branches end wrong gets label 1
         "labels": {
             "references": sources(inputs.problems.values()),
             "outcome": inputs.methods,
@@ -98,7 +97,6 @@ def _read(params: Params, iteration: int) -> Inputs:
     router, card = read_bundle(origin)
     check_identity(card, identity, origin)
     problems = {p.problem_id: p for p in read_problems(paths.referenced("preference"))}
-    check_answers(params.label.method, problems.values(), paths.referenced("preference"))
     folders = finetuned_pair(params)
     check_identity(identity, folders.identity(params.pair.dtype), paths.SLM_TOKENS)
     examples = folders.prompts.encode_all(problems.values())

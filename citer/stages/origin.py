@@ -7,7 +7,7 @@ from pathlib import Path
 
 from citer.config.sources import PrepareParams, SourceFile
 from citer.data.files import read_rows
-from citer.data.importing import read_row, recognised
+from citer.data.importing import parse_row, recognised
 from citer.data.tasks.rows import RowError
 from citer.errors import InputError, TemporaryError
 
@@ -35,7 +35,8 @@ def _place(problem_id: str, files: Iterable[SourceFile]) -> str | None:
         with suppress(InputError):  # the file was removed or changed
             for line, row in read_rows(Path(file.path), lambda error: None):
                 with suppress(RowError):
-                    kind = recognised(row, [file.task], file.format)
-                    if read_row(row, kind, "question").problem_id == problem_id:
+                    task, format = recognised(row, [file.task])
+                    found = parse_row(row, task, "question", format=format, answered=False)
+                    if found.problem_id == problem_id:
                         return f"{file.path}:{line}"
     return None

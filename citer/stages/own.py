@@ -31,7 +31,7 @@ def check_own(path: Path, place: Path, params: Params) -> str | None:
         (p, file) for p, files in sources.items() for file in files if Path(file.path) == place
     ]
     for part, file in named:
-        rows = load_problems(path, [file.task], row_needs(params, part), on_bad_row, file.format)
+        rows = load_problems(path, [file.task], row_needs(params, part), on_bad_row)
         say(f"{path}: {len(rows):,} rows of the task {file.task}")
     if not named:
         _check_rows(path, on_bad_row)

@@ -13,7 +13,7 @@ from citer.data.files import OnBadRow, fail
 from citer.data.importing import Needs, load_problems, parse_row
 from citer.data.problems import Problem, write_problems
 from citer.data.references import against_llm
-from citer.data.splits import Separated, separate, split_by_share
+from citer.data.splits import Separated, check_held_out, separate, split_by_share
 from citer.data.tasks import find_task, task_label
 from citer.data.tasks.rows import Requires, RowError
 from citer.data.traffic import load_traffic
@@ -43,6 +43,7 @@ def run(params: Params) -> None:
     _report(separated, skipped)
     if empty := [split for split, problems in separated.splits.items() if not problems]:
         raise InputError(f"prepare: no problem in {', '.join(empty)}; expected one in each split")
+    check_held_out(separated.splits["preference"])
     _write(separated, params.prepare, params.seed)
     _warn(separated.splits, params.evaluate)
 
@@ -114,7 +115,7 @@ def _traffic(params: Params) -> Assigned:
 
 
 def _loaded(file: SourceFile, requires: Needs, on_bad_row: OnBadRow) -> Iterator[Problem]:
-    rows = load_problems(Path(file.path), [file.task], requires, on_bad_row, file.format)
+    rows = load_problems(Path(file.path), [file.task], requires, on_bad_row)
     return (problem for _, problem in rows)
 
 

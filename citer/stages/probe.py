@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from citer.config.params import Params
 from citer.data.problems import Problem, read_problems
-from citer.data.references import asked, asked_of_llm, check_answers
+from citer.data.references import TRAINING, asked, asked_of_llm, read_of
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, routed
 from citer.errors import InputError
@@ -52,7 +52,11 @@ def run(params: Params) -> None:
     Raises InputError if the LLM is certainly below the floor. The answers are written even then.
     Raises it before any model is loaded if a later stage would refuse a row.
     """
-    splits = {split: read_problems(paths.problems(split)) for split in SPLITS}
+    splits: dict[str, Sequence[Problem]] = {
+        split: read_problems(paths.problems(split)) for split in SPLITS
+    }
+    for split in TRAINING:
+        splits[split] = read_of(splits[split], params.references.source)
     folders = base_pair(params)
     _check_rows(splits, folders, params)
     _check_written(splits, folders, params)
@@ -66,7 +70,7 @@ def run(params: Params) -> None:
     say(overview(slm.replies, llm.replies))
     say(examples(llm.replies))
     say(speed(slm.pace, llm.pace, engine.slots))
-    _show_exact(pair, engine, llm.replies)
+    _show_exact(pair, engine, llm.replies, params.score.batch_tokens)
     _show_forecast(_workload(splits, slm, llm, params), params)
     _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
@@ -77,7 +81,6 @@ def _check_rows(splits: Splits, folders: PairFolder, params: Params) -> None:
     own = {split: [p for p in rows if p.source != "toy"] for split, rows in splits.items()}
     questions = [*splits["validation"], *own["test"]]
     check_room(paths.named(questions, paths.problems), folders, params.decode.max_new_tokens)
-    check_answers(params.label.method, splits["preference"], paths.problems("preference"))
     encode, room = folders.prompts.encode_all, params.decode.max_new_tokens
     examples = encode(own["preference"])
     check_examples(examples, folders.context, room, "decode.max_new_tokens")
@@ -117,9 +120,9 @@ def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
         return ask(engine, chosen, ALONE[model], advance)
 
 
-def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply]) -> None:
+def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply], batch_tokens: int) -> None:
     """Show what the LLM's own text costs without any training, and how to serve it now."""
-    answers = read_by_slm(pair, replies)
+    answers = read_by_slm(pair, replies, batch_tokens)
     found, measured = priced(pair, answers), agreement(answers)
     write_json(paths.AGREEMENT, asdict(measured))
     where = f"{measured.agreement:.1%} of {measured.tokens:,} positions"
@@ -156,7 +159,8 @@ def _show_forecast(work: Workload, params: Params) -> None:
 
 
 def _workload(splits: Splits, slm: Asked, llm: Asked, params: Params) -> Workload:
-    written = asked_of_llm(splits, params.references.source, params.evaluate.against)
+    source, finetuned = params.references.source, bool(params.finetune.epochs)
+    written = asked_of_llm(splits, source, params.evaluate.against, finetuned=finetuned)
     return Workload(
         questions={split: len(problems) for split, problems in splits.items()},
         written={split: len(problems) for split, problems in written.items()},  # one try each

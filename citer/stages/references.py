@@ -9,6 +9,7 @@ from rich.table import Table
 from citer.config.params import Params
 from citer.data.problems import Problem, read_problems, seeded, write_problems
 from citer.data.references import JUDGED, TRAINING, asked_of_llm, judged, learned
+from citer.data.splits import check_held_out
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import failures
 from citer.decoding.engine import Engine
@@ -37,7 +38,8 @@ def run(params: Params) -> None:
     or if a split has no question left.
     """
     whole = {split: read_problems(paths.problems(split)) for split in SPLITS}
-    by_llm = asked_of_llm(whole, params.references.source, params.evaluate.against)
+    source, finetuned = params.references.source, bool(params.finetune.epochs)
+    by_llm = asked_of_llm(whole, source, params.evaluate.against, finetuned=finetuned)
     left_out = set[Problem]()
     for split, own in whole.items():
         ranked = sorted(own, key=lambda problem: seeded(problem.problem_id, params.seed))
@@ -46,7 +48,8 @@ def run(params: Params) -> None:
         {split: [p for p in rows if p not in left_out] for split, rows in all_of.items()}
         for all_of in (whole, by_llm)
     )
-    for split in SPLITS:
+    check_held_out(splits["preference"])
+    for split in SPLITS if finetuned else SPLITS[1:]:
         _check_given(split, [] if questions[split] else splits[split])
     written = _write(questions, params) if any(questions.values()) else {}
     rows = {split: [*_rows(split, splits[split], written, params)] for split in SPLITS}
@@ -54,6 +57,7 @@ def run(params: Params) -> None:
     if empty := [split for split in SPLITS if questions[split] and not rows[split]]:
         reason = "the LLM finished no answer that can be a reference"
         raise InputError(f"references: nothing left of {', '.join(empty)}: {reason}")
+    check_held_out(rows["preference"])
     with replacing(paths.REFERENCES) as aside:
         for split in SPLITS:
             stored = table_metadata(paths.problems(split))

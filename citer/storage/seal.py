@@ -41,15 +41,16 @@ def _check(path: Path, *_: int) -> None:
 
 
 def _seal_place(file: BinaryIO) -> int:
-    """Return the offset of the digest, which follows `SEAL` in the footer.
+    """Return the offset of the digest, which follows the last `SEAL` in the footer.
 
-    The footer's length is in the last eight bytes of the file.
+    The footer's length is in the last eight bytes of the file. Before the metadata it has the least
+    and the largest text of each column, and a user may have written `SEAL`.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 8))
     start = max(0, size - 8 - int.from_bytes(file.read(4), "little"))
     file.seek(start)
-    offset = file.read().find(SEAL)
+    offset = file.read().rfind(SEAL)
     if offset < 0:
         raise InputError(f"{file.name}: not a table that citer wrote")
     return start + offset + len(SEAL)

@@ -1,7 +1,7 @@
 """Read a YAML file as sections of settings, with all its errors at once, and change its values."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,23 +14,43 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.representer import RoundTripRepresenter
 
 from citer.errors import InputError, read_text
-from citer.sections import AnySection, in_words
+from citer.sections import AnySection, Section, in_words
 
 UNKNOWN = object()
 
 
-def read_yaml(path: Path, section: type[AnySection], shipped: Path) -> AnySection:
+def read_yaml(
+    path: Path, section: type[AnySection], shipped: Path, optional: Container[str] = ()
+) -> AnySection:
     """Read and check a YAML file.
 
-    Raises InputError with a line for each error: the key, its value, what was expected, and the
-    value in the file `shipped`. If `path` is not YAML, the only line says why.
+    Each section but an `optional` one must have the keys that it has in `shipped`: DVC stops at a
+    missing key, and may do so after hours. Raises InputError with a line for each error: the key,
+    its value, what was expected, and the value in `shipped`. If `path` is not YAML, the only line
+    says why.
     """
+    content, defaults = _parsed(path), YAML(typ="safe").load(read_text(shipped))
     try:
-        return section.model_validate(_parsed(path))
+        settings = section.model_validate(content)
     except ValidationError as invalid:
-        defaults = _parsed(shipped)
         lines = [line for error in invalid.errors() for line in _lines(error, defaults)]
         raise InputError(*(f"{path}: {line}" for line in lines)) from None
+    needed = {name: own for name, own in defaults.items() if name not in optional}
+    if missing := [*_missing(settings, content, needed)]:
+        raise InputError(*(f"{path}: {line}" for line in missing))
+    return settings
+
+
+def _missing(settings: Section, content: Any, needed: Mapping[str, Any]) -> Iterator[str]:
+    for name, defaults in needed.items():
+        if isinstance(getattr(settings, name, None), Section):
+            own = content.get(name, {})
+            for key in (key for key in defaults if key not in own):
+                yield f"{name}.{key}: missing; default: {_shown(defaults[key])}"
+
+
+def _shown(default: Any) -> str:
+    return json.dumps(default, ensure_ascii=False)
 
 
 class _Representer(RoundTripRepresenter):
@@ -81,7 +101,7 @@ def _lines(error: ErrorDetails, shipped: Any) -> Iterator[str]:
     elif default is UNKNOWN or (section and not missing):
         yield in_words(error)
     else:
-        yield f"{in_words(error)}; default: {json.dumps(default, ensure_ascii=False)}"
+        yield f"{in_words(error)}; default: {_shown(default)}"
 
 
 def _parsed(path: Path) -> Any:

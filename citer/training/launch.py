@@ -53,7 +53,7 @@ def main() -> None:
     from citer.training.trainer import train
 
     job = Job.model_validate_json(sys.argv[1])
-    train(job, ModelFolder(job.base).tokenizer, Path(sys.argv[2]))
+    train(job, ModelFolder(job.base), Path(sys.argv[2]))
     distributed.destroy_process_group()  # waits for ranks that still read from this rank
     os._exit(0)  # gloo's threads can abort a process during a normal exit (pytorch #179291)
 

@@ -72,7 +72,7 @@ def finetune(
 def plan(base: Path, pair: PairParams, params: FinetuneParams, seed: int, steps: int) -> Job:
     """Choose the device and the precision. Decide what "auto" stands for: "on" on a GPU.
 
-    Raises InputError if `zero` or `processes` do not fit DeepSpeed, the machine or the batch.
+    Raises InputError if `zero` or `processes` do not fit DeepSpeed or the machine.
     """
     on_gpu = resolve_device(pair.device).type == "cuda"
     choice = {"on": True, "off": False, "auto": on_gpu}
@@ -85,8 +85,6 @@ def plan(base: Path, pair: PairParams, params: FinetuneParams, seed: int, steps:
         raise InputError(f"finetune.zero: {params.zero}: needs DeepSpeed, {expected}")
     if on_gpu and params.processes > torch.cuda.device_count():
         raise InputError(f"{setting}: expected at most {torch.cuda.device_count()}, one per GPU")
-    if params.batch_size % params.processes:
-        raise InputError(f"{setting}: not a divisor of finetune.batch_size {params.batch_size}")
     return Job(
         base=base,
         params=params,
@@ -143,7 +141,7 @@ def _train(job: Job, base: ModelFolder, folder: Path) -> None:
     else:
         from citer.training.trainer import train  # takes seconds to import
 
-        train(job, base.tokenizer, folder)
+        train(job, base, folder)
 
 
 def merge(base: Path, checkpoint: Path) -> ModelFolder:

@@ -12,7 +12,6 @@ from peft import LoraConfig
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
-    PreTrainedTokenizerFast,
     PrinterCallback,
     Trainer,
     TrainerCallback,
@@ -23,6 +22,7 @@ from transformers import (
 from trl import SFTConfig, SFTTrainer
 
 from citer.config.params import LoraParams
+from citer.models.folder import ModelFolder
 from citer.progress import Advance, progress
 from citer.storage.tables import read_table
 from citer.training.job import ROW, ROWS, Job, last_checkpoint, steps_done
@@ -30,9 +30,12 @@ from citer.training.job import ROW, ROWS, Job, last_checkpoint, steps_done
 ZERO = {2: "zero2.json", 3: "zero3.json", "3-offload": "zero3_offload.json"}
 
 
-def train(job: Job, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Train `job.base` on the rows in `folder`, from the last checkpoint if there is one."""
+def train(job: Job, base: ModelFolder, folder: Path) -> None:
+    """Train `base` on the rows in `folder`, from the last checkpoint if there is one."""
     _prepare(job.device)
+    tokenizer = base.tokenizer
+    if not (tokenizer.pad_token or tokenizer.eos_token):  # one of both pads
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(base.eos_ids[0])
     checkpoint = last_checkpoint(folder)
     arguments = _arguments(job, folder)  # before the model: with ZeRO-3, a rank loads its part
     lora = job.params.lora

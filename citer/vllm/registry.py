@@ -1,5 +1,6 @@
 """Routers of an MLflow server, each downloaded once. `mlflow-skinny` is enough for it."""
 
+import fcntl
 import os
 import re
 from pathlib import Path
@@ -49,8 +50,11 @@ def _fetched(name: str, alias: str | None, number: str) -> tuple[str, Path]:
         number = client.get_model_version_by_alias(name, alias).version
     logged = str(client.get_model_version(name, number).source)  # unlike the number, unique
     folder = CACHE / logged.removeprefix("models:/")
-    if not folder.exists():
-        _download(f"models:/{name}/{number}", folder)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / ".lock").open("a") as lock:  # all replicas of a machine see a promotion at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            _download(f"models:/{name}/{number}", folder)
     return f"{name}/{number}", folder / "bundle"
 
 

@@ -82,6 +82,5 @@ def _difference(champion: Run, challenger: Run, delta: float) -> str:
         f"{now.measure.name.capitalize()}, challenger minus champion, "
         f"on {gap.questions} common questions: "
         f"{gap.mean:+.4f} (at least {gap.low:+.4f}, at most {gap.high:+.4f}, "
-        f"each at confidence {1 - delta:g}); {gap.gained} gained, {gap.lost} lost, "
-        f"McNemar's exact test p = {gap.p_value:.3g}"
+        f"each at confidence {1 - delta:g}); {gap.gained} gained, {gap.lost} lost"
     )

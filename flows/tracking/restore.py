@@ -15,12 +15,13 @@ from citer.errors import InputError
 from citer.progress import say
 from citer.stages import paths
 from citer.storage.tables import digest, remove, replacing
-from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote
+from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote, locked
 from flows.own import check_unchanged, differing, named, versioned
+from flows.repro import LOCK as ONE_AT_A_TIME
 from flows.tracking.contents import PIPELINE, Iteration, children
 from flows.tracking.registry import find_version, run_of
 from flows.tracking.retraining import NO_GIT
-from flows.tracking.store import home, open_store, reported
+from flows.tracking.store import Store, home, open_store, reported
 
 STATE = (PARAMS, LOCK)
 
@@ -36,6 +37,11 @@ def restore(version: int) -> None:
     section = load_params().register_
     store = open_store(section.experiment)
     made = run_of(find_version(store.client, section.model_name, version))
+    with locked(ONE_AT_A_TIME, "another run in this folder", say):
+        _restore(version, store, made)
+
+
+def _restore(version: int, store: Store, made: Run) -> None:
     parent = made.data.tags["mlflow.parentRunId"]
     check_unchanged()
     before = _keep()

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from citer.data.files import read_rows
-from citer.data.tasks.multiple_choice import nested
+from citer.data.tasks.rows import nested
 from citer.errors import InputError
 
 MATH = {"problem": "What is 2 + 2?", "solution": "2 + 2 = 4. The answer is \\boxed{4}."}

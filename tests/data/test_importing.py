@@ -78,11 +78,6 @@ def test_the_recognised_format_is_printed_with_the_number_of_rows(written, capsy
     assert capsys.readouterr().out == expected
 
 
-def test_a_named_format_is_not_announced(written, capsys):
-    assert len(load_problems(written(lines(GSM8K)), ["math"], "reference", format="gsm8k")) == 1
-    assert capsys.readouterr().out == ""
-
-
 def test_each_row_of_a_file_is_read_in_its_own_format(written, capsys):
     rows = [GSM8K, MATH, MC, GSM8K | {"task": "number"}, {"task": "exact"} | GSM8K]
     read = load_problems(written(lines(*rows)), [*TASKS], "answer")
@@ -106,8 +101,6 @@ def test_a_csv_file_without_a_column_of_its_format_names_what_each_format_needs(
         f"{path}:2: row: {{'question': '2 + 2?', 'solution': '4'}}; "
         "expected `problem` (math) or `question` and `answer` with #### (gsm8k)"
     )
-    with pytest.raises(InputError, match=f"^{path}:2: answer: missing; expected a solution with"):
-        load_problems(path, ["math"], "answer", format="gsm8k")
 
 
 def test_an_option_cell_that_cannot_be_read_is_refused_with_its_line(written):
@@ -157,3 +150,11 @@ def test_parquet_columns_of_any_type_of_text_are_read(tmp_path, kind):
     pq.write_table(table, tmp_path / "rows.parquet")
     [(_, problem)] = load_problems(tmp_path / "rows.parquet", ["math"], "reference")
     assert problem.question == GSM8K["question"]
+
+
+def test_a_list_of_answers_in_a_csv_cell_is_a_list(written):
+    path = written(
+        'question,answer\nWho?,"[""Rousseau"", ""J.-J. Rousseau""]"\nWhat?,[sic]\n', "a.csv"
+    )
+    rows = [problem for _, problem in load_problems(path, ["contains"], "answer")]
+    assert [problem.answer for problem in rows] == ["Rousseau\nJ.-J. Rousseau", "[sic]"]

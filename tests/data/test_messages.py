@@ -112,14 +112,19 @@ def test_plain_prompts_refuse_earlier_turns(pair: Pair) -> None:
 GSM8K = {"messages": [SYSTEM, USER], "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
 
 
-@pytest.mark.parametrize("format", [None, "gsm8k"])
 def test_rows_of_gsm8k_may_have_messages(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str | None
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(GSM8K) + "\n")
-    [(_, problem)] = load_problems(path, ["number"], "reference", format=format)
+    [(_, problem)] = load_problems(path, ["number"], "reference")
     assert (problem.question, problem.answer) == ("What is 2 + 2?", "4")
     assert problem.reference == "2 + 2 = 4\nThe final answer is: \\boxed{4}"
     said = "1 gsm8k rows (recognised by `question` and `answer` with ####)"
-    assert (said in capsys.readouterr().out) == (format is None)
+    assert said in capsys.readouterr().out
+
+
+def test_other_keys_of_a_turn_may_be_null_as_in_files_of_mixed_chats() -> None:
+    bare = parse_row({"messages": [SYSTEM, LAST]}, "math", "question")
+    padded = [turn | {"name": None, "tool_calls": None} for turn in (SYSTEM, LAST)]
+    assert parse_row({"messages": padded}, "math", "question") == bare

@@ -1,7 +1,11 @@
 from collections import Counter
 from dataclasses import replace
+from unicodedata import normalize
 
-from citer.data.splits import separate, split_by_share
+import pytest
+
+from citer.data.splits import check_held_out, separate, split_by_share
+from citer.errors import InputError
 from tests.tiny import MATH
 
 SHARES = {"sft": 0.5, "preference": 0.3, "validation": 0.0, "test": 0.2}
@@ -45,3 +49,18 @@ def test_a_question_belongs_to_its_first_split():
     assert [p.problem_id for p in splits["test"]] == ["a", "d"]
     assert [(p.problem_id, p.split) for p in splits["sft"]] == [("b", "sft")]
     assert [(p.problem_id, p.split) for p in duplicates] == [("c", "sft"), ("a", "test")]
+
+
+def test_forms_of_accents_make_no_second_question():
+    texts = [normalize(form, "Is the café open?") for form in ("NFC", "NFD")]
+    splits, duplicates = separate(
+        [("test", problem("a", texts[0])), ("sft", problem("b", texts[1]))]
+    )
+    assert [each.problem_id for each in duplicates] == ["b"]
+    assert splits["sft"] == []
+
+
+@pytest.mark.parametrize("ids", [["a"], ["a", "a.llm"], []])
+def test_one_question_of_preference_is_too_few(ids):
+    with pytest.raises(InputError, match=f"{len({*ids[:1]})} problem, expected 2 or more"):
+        check_held_out([problem(each, each) for each in ids])

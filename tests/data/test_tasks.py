@@ -131,18 +131,6 @@ def test_params_accept_only_tasks_of_the_table(spelling: None) -> None:
     assert str(caught.value) == f"params.yaml: prepare.train.0.task: 'art': {expected}"
 
 
-def test_a_task_without_formats_refuses_the_name_of_one(spelling: None) -> None:
-    for task, reason in (
-        ("spelling", "since 'spelling' has no formats"),
-        ("'python:data/own/a.py:A'", "for a task of your own"),
-    ):
-        source = f"{{path: data/own/a, task: {task}, format: gsm8k}}"
-        with pytest.raises(InputError) as caught:
-            shipped_with("train: []", f"train: [{source}]")
-        expected = f"prepare.train.0.format: 'gsm8k': expected none, {reason}"
-        assert str(caught.value) == f"params.yaml: {expected}"
-
-
 def test_a_task_without_generated_rows_cannot_be_an_embedded_one(spelling: None) -> None:
     with pytest.raises(InputError) as caught:
         shipped_with("tasks: [math, mc]", "tasks: [math, spelling]")

@@ -174,3 +174,8 @@ def test_the_documents_say_how_many_questions_the_promise_needs():
         bounds = [upper_bound(lost, n, 0.8 * params.delta) for n in (needed, needed - 1)]
         assert bounds[0] <= params.epsilon < bounds[1]
     assert "loses one answer, n must be 99; if it loses two, 130." in method
+
+
+def test_an_exact_rule_that_loses_more_than_near_ties_explain_is_not_certified():
+    lost = {n: Candidate(Rule("risk", 0.5, 1), 100, n, 0.5, 0.5) for n in (5, 6)}
+    assert [certified([each], 0.05, 0.05) for each in lost.values()] == [[True], [False]]

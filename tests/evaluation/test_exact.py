@@ -23,7 +23,7 @@ def answers(study: Study) -> list[Forced]:
     asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
     finished = [reply for reply in asked.replies if not reply.truncated]
     assert finished
-    return read_by_slm(study.pair, finished)
+    return read_by_slm(study.pair, finished, 16384)
 
 
 @pytest.mark.parametrize("text", ["every 1 audit 1", "every 3 audit 1", "every 8 audit 1"])
@@ -36,7 +36,7 @@ def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> Non
     asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
     compared = 0
     for reply in (reply for reply in asked.replies if not reply.truncated):
-        [own] = read_by_slm(study.pair, [reply])
+        [own] = read_by_slm(study.pair, [reply], 1)
         [answer] = engine.decode([request(reply.problem, study.pair)], routed(Router({}), rule))
         made = [(visit.drafted, visit.kept) for visit in answer.visits]
         if all(drafted == rule.at for drafted, _ in made[:-1]):

@@ -56,7 +56,7 @@ def test_outcomes_have_the_share_and_the_failure_of_an_answer() -> None:
     assert failed == Failures(TASK, 4, "timeout after 5 s", "q3")
     assert str(failed) == (
         "the grader of Own failed on 4 answers, which count as wrong; "
-        "on problem q3: timeout after 5 s"
+        "on problem q3: `timeout after 5 s`"
     )
 
 

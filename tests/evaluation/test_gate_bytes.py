@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from scipy.stats import binomtest
 
-from citer.evaluation.gate import Answered, Decision, Gate, Graded, difference
+from citer.evaluation.gate import Answered, Decision, Gate, Graded
 from tests.gates import GATE
 
 AT_32 = replace(GATE, batch=32)
@@ -77,20 +76,3 @@ def test_what_cannot_be_compared_in_a_batch_is_compared_at_batch_1(champion, bec
     assert promote
     compared = f"at batch 1, on 1000 common questions (not at batch 32: {because})"
     assert f"0.800 of the champion's bytes {compared}" in reason
-
-
-def test_mcnemars_p_value_is_as_by_hand():
-    """One gained and five lost of nine: 2 (1 + 6) / 2^6 = 14 / 64."""
-    old = {f"q{n}": Graded(n >= 1, 1.0) for n in range(9)}
-    new = {f"q{n}": Graded(not 1 <= n <= 5, 1.0) for n in range(9)}
-    gap = difference(new, old, 0.05)
-    assert (gap.gained, gap.lost) == (1, 5)
-    assert gap.p_value == pytest.approx(14 / 64)
-    assert gap.p_value == pytest.approx(binomtest(1, 6).pvalue)
-
-
-@pytest.mark.parametrize("wrong", [0, 1])
-def test_an_even_split_is_no_evidence(wrong):
-    one = {"a": Graded(True, 1.0), "b": Graded(not wrong, 1.0)}
-    other = {"a": Graded(not wrong, 1.0), "b": Graded(True, 1.0)}
-    assert difference(one, other, 0.05).p_value == 1.0

@@ -80,7 +80,7 @@ def test_a_training_of_zero_epochs_does_not_change_the_model(base: ModelFolder) 
 
 @pytest.mark.parametrize(
     ("epochs", "rows", "steps"),
-    [(2.45, 3000, 230), (1, 64, 2), (2.5, 32, 2), (0.1, 320, 1), (1e-6, 1, 1), (0, 3000, 0)],
+    [(2.45, 3000, 230), (1, 64, 2), (3, 33, 6), (2.5, 32, 2), (0.1, 320, 1), (0, 3000, 0)],
 )
 def test_the_steps_follow_the_rows(epochs: float, rows: int, steps: int) -> None:
     assert changed(epochs=epochs, batch_size=32).steps(rows) == steps
@@ -131,7 +131,6 @@ def test_a_diverged_training_is_refused_and_writes_nothing(base: ModelFolder) ->
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"deepspeed": "on", "processes": 3}, "not a divisor of finetune.batch_size 4"),
         ({"deepspeed": "off", "processes": 2}, "needs DeepSpeed"),
         ({"deepspeed": "auto", "processes": 2}, "needs DeepSpeed"),
     ],

@@ -1,5 +1,6 @@
 """`citer erase`: rows leave the log, and their texts DVC's cache and its remote."""
 
+import html
 import json
 import os
 import signal
@@ -8,17 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import markupsafe
 import pytest
 from dvc_data.hashfile.db import HashFileDB
 
 from citer.cli import main as cli
 from citer.data.problems import as_problem, write_problems
 from citer.errors import TemporaryError
+from citer.serving.erase import Texts
 from citer.serving.log import Traffic
 from citer.storage.schema import AUDITED
 from citer.storage.tables import read_table, table_metadata
 from flows import erase as erasing
-from flows.dvc_commands import dvc
+from flows.dvc_commands import dvc, file_md5
 from flows.erase import erase
 from tests.flows.project import change_params, commit
 from tests.served import served, write_served
@@ -229,3 +232,25 @@ def test_worktrees_are_searched_and_weights_are_not(
         f"{folder}/torn.parquet",
     ]
     assert len(questions("a.parquet")) == 4
+
+
+def test_a_short_question_that_is_a_word_of_tables_erases_nothing_else(remote: Path) -> None:
+    """Its text stands in columns such as `split` and `answer`, and in the JSON of a report."""
+    report, asked = OUT / "report.json", served("test", user="eve", request="chatcmpl-9")
+    report.write_text('{"split": "test", "question": "Who?"}')
+    (OUT / "asked.json").write_text('{"question": "test"}')
+    write_served(f"{LOG}/c.parquet", [asked])
+    dvc("add", str(OUT), str(LOG))
+    before, rows = objects(CACHE), file_md5(LOG / "c.parquet")
+    assert call("--user", "eve", "--log", str(LOG)) == 0
+    gone = {name for name in before - objects(CACHE) if not name.endswith(".dir")}
+    assert gone == {file_md5(OUT / "asked.json"), rows}
+
+
+def test_a_quoted_question_is_found_as_both_templates_write_it(remote: Path) -> None:
+    question = """Where's the "Quux" that Zoë has lost?"""
+    write_served(f"{LOG}/c.parquet", [served(question, user="eve")])
+    texts = Texts("user", "eve", read_table(LOG / "c.parquet", AUDITED).to_pylist())
+    for spelling in (html.escape(question), str(markupsafe.escape(question))):
+        PAGE.write_text(f"<p>{spelling}</p>")
+        assert texts.held_by(PAGE)

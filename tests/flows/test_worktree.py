@@ -227,3 +227,21 @@ def test_the_store_is_that_of_the_checkout(checkout: Path) -> None:
 
     in_worktree(retrain, print)
     assert home() == Path("mlruns")
+
+
+def test_a_kill_after_the_branch_was_made_does_not_stop_the_next_retraining(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(tree: Path) -> None:
+        if branches():
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.worktree._remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            in_worktree(writing("new"), print)
+    [branch] = branches()
+    commit = git("rev-parse", branch)
+    assert branch in in_worktree(writing("new"), print)
+    assert (branches(), git("rev-parse", branch)) == ([branch], commit)
+    assert worktrees() == []

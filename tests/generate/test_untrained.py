@@ -89,6 +89,9 @@ def test_two_folders_are_served_without_a_project(
         generate(params, bundle, source, again)
     assert answers(output) == answers(again)
     assert call(["generate", "--input", str(source), "--output", "o", *named[:2]]) == 2
+    # A router has its own SLM.
+    both = [*named, "--router", "models:/citer-router@champion"]
+    assert call(["generate", "--input", str(source), "--output", "o", *both]) == 2
 
 
 def test_a_folder_with_a_chat_template_is_asked_by_it(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from citer.decoding.policy import StepView
 from citer.decoding.runner import Drafts
 from citer.decoding.verifier import Verdicts
 from citer.errors import InputError
-from citer.labelling.scoring import half, length_buckets, score
+from citer.labelling.scoring import half, score
 from citer.models.folder import ModelFolder
-from citer.models.pair import LanguageModel, Pair, load_model
+from citer.models.pair import LanguageModel, Pair, length_buckets, load_model
 from citer.models.router import EXTRAS
 from citer.models.vocabulary import Vocabulary
 from citer.storage.schema import LLM_TOKEN, slm_token

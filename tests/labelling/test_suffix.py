@@ -70,7 +70,7 @@ def expected_fall(
     own = reference_ids[position] if by_llm else row["llm_token"]
     first, whole = (with_token(own, n) - with_token(row["slm_token"], n) for n in (0, 4))
     unclear = 0.5 < first <= margin
-    return whole if unclear else first, unclear
+    return max(first, whole) if unclear else first, unclear
 
 
 @pytest.mark.parametrize("written_by", [None, "llm"])
@@ -147,10 +147,21 @@ def test_nothing_is_read_after_a_token_that_ends_the_answer(taught: Taught) -> N
     own_token = taught.tokens.filter(pc.equal(taught.tokens["position"], 4))["llm_token"][0].as_py()
     contest = Contest(Branch(problem, example, 4, eos), Branch(problem, example, 4, own_token))
     [fall] = Suffix(taught.pair, 1, margin=inf).falls([contest], ignore)
-    own = log_odds(taught, prompt_ids, [*reference_ids[:4], own_token, *reference_ids[5:]], 4)
+    text = [*reference_ids[:4], own_token, *reference_ids[5:]]
+    first, whole = (log_odds(taught, prompt_ids, text, 4, ending) for ending in (0, 4))
     ended = log_odds(taught, prompt_ids, [*reference_ids[:4], eos], 4)
-    assert fall == pytest.approx(own - ended)
+    assert fall == pytest.approx(max(first, whole) - ended)
 
 
 def test_no_contest_takes_no_work(taught: Taught) -> None:
     assert Suffix(taught.pair, 2)([], ignore) == []
+
+
+def test_the_falls_of_a_calibration_give_the_labels_of_every_margin(taught: Taught) -> None:
+    """A calibration reads all endings that may count, labelling only those up to the margin."""
+    falls = labels(taught, taught.problems, Suffix(taught.pair, SLOTS, margin=inf))["fall"]
+    for margin in (0.7, 2.0, 6.0):
+        table = labels(taught, taught.problems, Suffix(taught.pair, SLOTS, margin=margin))
+        contested = pc.is_valid(table["fall"])
+        expected = pc.cast(pc.less_equal(falls, margin), "int8").filter(contested)
+        assert pc.cast(table["label"], "int8").filter(contested).equals(expected)

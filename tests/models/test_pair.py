@@ -10,6 +10,7 @@ from citer.config.params import PairParams
 from citer.errors import InputError
 from citer.models.folder import ModelFolder, PairFolder
 from citer.models.pair import load_model, load_pair
+from tests.models.conftest import edit, refusal
 from tests.tiny import TinyPair
 
 
@@ -24,6 +25,15 @@ def test_padded_vocabularies_of_one_tokenizer_are_fine(folders: TinyPair, tmp_pa
     padded = load_pair(PairFolder(*folders), params(folders))
     assert padded.llm.vocab_size == padded.slm.vocab_size + 24
     assert padded.vocabulary.size == padded.slm.vocab_size
+
+
+def test_an_eos_beyond_the_smaller_vocabulary_is_refused(folders: TinyPair) -> None:
+    pair = load_pair(PairFolder(*folders), params(folders))
+    size = pair.llm.vocab_size
+    pair.llm.network.resize_token_embeddings(size + 24, mean_resizing=False)
+    pair.llm.network.save_pretrained(folders.llm)
+    edit(folders.llm / "generation_config.json", eos_token_id=[0, size + 1])
+    assert f"EOS {size + 1}: expected ids below {size}" in refusal(folders)
 
 
 def test_a_transformers_that_computes_other_states_is_refused_at_load(

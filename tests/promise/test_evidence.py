@@ -196,3 +196,11 @@ def test_a_report_tells_of_new_evidence_once(tmp_path: Path) -> None:
     one.report()
     one.report()
     assert told == [(1, None)]
+
+
+def test_an_answer_that_counts_for_nothing_leaves_a_promise_lapsed(tmp_path: Path) -> None:
+    now = [1000.0]
+    one = Keeper("v/1", PROMISE, Evidence(tmp_path / "e.db"), ALWAYS, clock=lambda: now[0])
+    now[0] += 25 * 3600
+    assert one.take(problem("4"), {RULE: "#### 4", LLM: "#### 5"}) == [None]
+    assert one.lapsed

@@ -1,12 +1,17 @@
 """The verdict on an answer: in a process that can be ended, and with answers that are cut off."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
+import psutil
 import pytest
 
+from citer.data.importing import parse_row
 from citer.serving import shadow
 from citer.serving.promise import Promise
 from citer.serving.shadow import Judge, judged
+from tests.flows.servers import until
 from tests.tiny import MATH
 
 PROMISE = Promise(path=["score 0.5", "score 1"], graded=0.05, same=0.1, delta=0.05)
@@ -55,3 +60,33 @@ def test_a_comparison_without_end_does_not_count_and_stops_nobody(
     second.join(30)
     assert judge(PROMISE, OPEN, RIGHT, RIGHT) is None
     assert judge(PROMISE, OPEN, RIGHT, RIGHT) == (False, 0.1)
+
+
+def test_two_right_answers_that_may_differ_do_not_count_without_the_right_one() -> None:
+    row = {"question": "The capital?", "answer": "Paris"}
+    asked = parse_row(row, "contains", "answer")
+    bare = replace(asked, answer=None)
+    here, there = "The capital is Paris.", "It is Paris, of course."
+    assert judged(PROMISE, bare, there, here) is None
+    assert judged(PROMISE, asked, there, here) == (False, 0.05)
+    fidelity = PROMISE.model_copy(update={"graded": None})
+    assert judged(fidelity, bare, there, here) == (True, 0.1)
+
+
+PARENT = """
+import time
+from citer.serving.shadow import Judge
+from tests.promise.test_judge import OPEN, PROMISE, RIGHT
+judge = Judge()
+judge(PROMISE, OPEN, RIGHT, RIGHT)
+print(judge._process.pid, flush=True)
+time.sleep(99)
+"""
+
+
+def test_a_judge_ends_with_a_server_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as server:
+        assert server.stdout
+        judge = int(server.stdout.readline())
+        server.kill()
+    until(lambda: not psutil.pid_exists(judge), 30)

@@ -94,6 +94,13 @@ def test_a_page_of_another_site_is_refused_on_all_routes(
     assert error(reply).startswith(named)
 
 
+@pytest.mark.parametrize("path", ["/health/", "/v1/models/", CHAT + "/"])
+def test_no_redirect_passes_by_the_guards(server: Running, path: str) -> None:
+    reply = httpx.get(server.url + path, headers={"Host": "rebound.example"})
+    assert reply.status_code == 404
+    assert "location" not in reply.headers
+
+
 @pytest.mark.parametrize("host", ["localhost:80", "LOCALHOST", "127.0.0.1", "[::1]:8000"])
 def test_the_servers_own_pages_may_ask(server: Running, host: str) -> None:
     headers = {"Host": host, "Origin": f"http://{host}"}

@@ -1,8 +1,10 @@
 """How the newest router is loaded: with the LLM that is loaded already."""
 
+import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.rule import Rule
-from citer.serving.server.releases import Releases
+from citer.serving.server.releases import Release, Releases
+from citer.serving.server.service import Service, Settings
 from citer.stages import paths
 from citer.storage.tables import read_json, write_json
 from tests.heads import random_router
@@ -92,3 +95,30 @@ def test_a_router_without_room_for_its_caches_is_no_release(
     monkeypatch.setattr("citer.serving.deployment.Engine", full)
     with pytest.raises(MemoryError):
         releases(Shelf(), params).newest()
+
+
+def test_a_version_that_cannot_be_loaded_is_tried_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To load it takes memory that requests may need."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 15:
+            raise asyncio.CancelledError
+
+    def newest(current: Release) -> Release:
+        if len(waits) == 13:
+            return current
+        raise InputError("too large")
+
+    release: Any = SimpleNamespace(version="r/1", keeper=None)
+    settings, made = Settings("r", 1, poll=30.0), releases(Shelf(), load_params())
+    object.__setattr__(made, "newest", newest)
+    service = Service(settings, made, release, None)  # type: ignore[arg-type]
+    monkeypatch.setattr("citer.serving.server.service.asyncio.sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(service._poll())
+    assert waits[:4] == [30.0, 60.0, 120.0, 240.0]
+    assert waits[11:] == [3600.0, 3600.0, 30.0, 60.0]

@@ -76,3 +76,9 @@ def test_a_missing_section_of_params_yaml_is_added(tmp_path: Path) -> None:
     assert edited(old, {"references.most": {"test": 5}}) == (
         "seed: 1 # of all\nreferences:\n  most: {test: 5}\n"
     )
+
+
+@pytest.mark.parametrize("change", [{"references.source": "both"}, {"evaluate.against": "llm"}])
+def test_what_the_llm_writes_is_probed_again(probed: Path, change: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="changed since the probe"):
+        plan_of(changed(load_params(), change), 600)

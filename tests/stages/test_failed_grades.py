@@ -65,7 +65,7 @@ def test_failures_of_rollouts_are_in_the_labels_and_their_metadata(
     assert {key.partition("-")[0] for key in failed} == {"math"}
     assert table_metadata(paths.preferences(1))["failed_grades"] == {"math": len(failed)}
     said = f"the grader of math failed on {len(failed)} answers, which count as wrong"
-    assert f"{said}; on problem {failed[0]}: {TIMEOUT}" in capsys.readouterr().out
+    assert f"{said}; on problem {failed[0]}: `{TIMEOUT}`" in capsys.readouterr().out
 
 
 def test_reports_name_the_failures(

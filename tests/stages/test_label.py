@@ -60,7 +60,7 @@ def test_the_file_names_its_inputs_and_settings(scored: Params) -> None:
     assert metadata["template"] == ModelFolder(paths.SLM).prompts.digest
     assert metadata["slm"]["id"] == "data/models/slm"
     assert metadata["llm"]["id"] == "data/pair/llm"
-    assert (metadata["iteration"], metadata["tie"]) == (1, "slm")
+    assert metadata["iteration"] == 1
     assert metadata["rule"] == str(scored.label.rule)
 
 

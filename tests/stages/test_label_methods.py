@@ -10,7 +10,6 @@ import pytest
 from citer.config.params import Params
 from citer.data.problems import Problem, read_problems, write_problems
 from citer.data.references import sources
-from citer.errors import InputError
 from citer.labelling.suffix import MARGIN
 from citer.models.bundle import read_bundle
 from citer.stages import label, paths, train
@@ -109,17 +108,6 @@ def test_a_killed_calibration_keeps_its_chunks_and_ends_in_the_same_bytes(scored
     label.run(scored, 1)
     assert paths.preferences(1).read_bytes() == whole
     assert not list(PARTIAL.rglob("*.parquet"))
-
-
-def test_rollouts_of_a_row_without_an_answer_are_refused_before_a_model_is_loaded(
-    scored: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(label, "open_pair", lambda *_: pytest.fail("a model was loaded"))
-    change(answer=None)
-    with pytest.raises(
-        InputError, match=r"preference.parquet: problem math-0: no right answer .*suffix or auto"
-    ):
-        label.run(asking(scored, "rollout"), 1)
 
 
 @pytest.mark.parametrize(

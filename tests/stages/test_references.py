@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from citer.config.params import Params
+from citer.data.problems import read_problems
+from citer.data.references import read_of
 from citer.errors import InputError
 from citer.pairs.budget import changed
 from citer.stages import paths, references
@@ -216,3 +218,20 @@ def test_a_question_without_room_is_refused_before_a_model_is_loaded(
     place = rf"^data/problems/{split}\.parquet: problem {split}-math-0: "
     with pytest.raises(InputError, match=rf"{place}.* \(decode\.max_new_tokens\)"):
         references.run(with_source(project, "llm", against))
+
+
+def test_without_finetuning_the_llm_writes_no_reference_of_sft(project: Params) -> None:
+    write_splits(bare)
+    without = with_source(project, "auto", "auto")
+    finetune = without.finetune.model_copy(update={"epochs": 0})
+    references.run(without.model_copy(update={"finetune": finetune}))
+    sft, preference = (read_problems(paths.referenced(split)) for split in SPLITS[:2])
+    assert {problem.reference for problem in sft} == {None}
+    assert None not in {problem.reference for problem in preference}
+
+
+def test_references_that_the_setting_ignores_are_left_out() -> None:
+    own, written = problems(2)
+    rows = [own, replace(written, written_by="llm")]
+    assert read_of(rows, "auto") == rows
+    assert [row.reference for row in read_of(rows, "llm")] == [None, written.reference]

@@ -57,7 +57,7 @@ def test_the_scores_are_those_of_the_llm_here(scored: Params, completions: Compl
     assert there == here
 
 
-@pytest.mark.parametrize("method", ["rollout", "suffix"])
+@pytest.mark.parametrize("method", ["auto", "suffix"])
 def test_the_labels_are_those_of_the_llm_here(
     visiting: Params, completions: Completions, method: str
 ) -> None:

@@ -2,11 +2,12 @@
 
 import pytest
 
-from citer.config.params import SHIPPED, load_params
+from citer.config.params import SHIPPED, SamplingParams, load_params
 from citer.data.tasks.grading import WRONG, Grade
+from citer.errors import InputError
 from citer.evaluation.choice import upper_bound
 from citer.evaluation.measure import ACCURACY, FIDELITY, Measure
-from citer.stages.certify import Answer, Drafts, _told
+from citer.stages.certify import Answer, Drafts, _told, certify
 
 PARAMS = load_params(SHIPPED)
 
@@ -29,3 +30,9 @@ def test_only_what_the_promise_counts_decides(
     assert f"on {lost} of" in shown
     assert f"≤ {upper_bound(lost, of, 0.05):.4f} at confidence 0.95" in shown
     assert "2.50 drafts accepted at each of 408 visits" in shown
+
+
+def test_a_promise_of_sampled_answers_is_not_certified_greedily() -> None:
+    sampled = PARAMS.evaluate.model_copy(update={"sampling": SamplingParams(temperature=0.7)})
+    with pytest.raises(InputError, match=r"evaluate.sampling: expected null"):
+        certify(PARAMS.model_copy(update={"evaluate": sampled}), "http://127.0.0.1:1", "audit 1")

@@ -53,7 +53,8 @@ class Failures(NamedTuple):
 
     def __str__(self) -> str:
         failed = f"the grader of {task_label(self.task)} failed on {self.answers:,} answers"
-        return f"{failed}, which count as wrong; on problem {self.problem_id}: {self.failure}"
+        quoted = self.failure.replace("`", "'")  # a model may have written Markdown
+        return f"{failed}, which count as wrong; on problem {self.problem_id}: `{quoted}`"
 
 
 def failures(rows: Iterable[tuple[str, str, str | None]]) -> list[Failures]:

@@ -1,31 +1,25 @@
 """Multiple choice: a question with labelled options."""
 
-import ast
-import json
-from contextlib import suppress
 from typing import Any, ClassVar
 
 from citer.data.problems import Choice, Problem, problem_key
 from citer.data.tasks.options import named_labels
-from citer.data.tasks.rows import Format, Requires, Row, RowError, clean, given, text, text_if
+from citer.data.tasks.rows import (
+    Format,
+    Requires,
+    Row,
+    RowError,
+    clean,
+    given,
+    nested,
+    text,
+    text_if,
+)
 from citer.data.tasks.task import Task
 from citer.errors import shown
 
 LETTERS = "ABCDE"
 LABEL_SETS = (LETTERS, "1234")
-
-
-def nested(value: Any) -> Any:
-    """Return the list or struct that a text holds as JSON, or as Python writes it.
-
-    A value that is no such text is returned as it is. Nothing in a text is executed.
-    """
-    if not isinstance(value, str):
-        return value
-    for read in (json.loads, ast.literal_eval):
-        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            return read(value)
-    return value
 
 
 def _mmlu(row: Row, requires: Requires) -> Row:

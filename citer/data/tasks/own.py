@@ -39,6 +39,7 @@ class OwnTask(Task):
         self.name = name
         self.source = Source(*place(name))
         self.pass_share = self.source.limits.pass_share
+        self.right_is_same = self.source.has("same")  # else those of the same words are
         self.digest = self.source.digest
         self._grader = Grader(self.source)
 

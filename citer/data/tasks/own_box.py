@@ -24,7 +24,8 @@ MOUNT_SETATTR, WORKING_FOLDER, RECURSIVE = 442, -100, 0x8000  # a system call an
 
 SHM = "/dev/shm"  # exists on every Linux
 DEVICES = [f"/dev/{name}" for name in ("full", "null", "random", "urandom", "zero")]
-HIDDEN = (".", "data", ".dvc", ".git", "mlruns", "/run", "/tmp")  # right answers, and sockets
+PRIVATE_FOLDERS = ("data", ".dvc", ".git", "mlruns", ".retrain")  # of a project
+RETRAININGS, RUN = ".retrain", "citer-run-"  # names of flows/worktree.py and process_tree.py
 MOST_WRITTEN = 2**26  # bytes of an answer
 PROCESSES = 512
 SYSTEM = {  # limits of the namespaces: nothing may outlive an answer, and no namespace follows
@@ -100,9 +101,22 @@ def seal() -> None:
 def _hidden() -> Iterator[str]:
     """Yield folders to hide: not those that hold Python or a package."""
     needed = [Path(place).resolve() for place in (*sys.path, sys.prefix, sys.base_prefix)]
-    for folder in map(Path.resolve, map(Path, HIDDEN)):
+    for folder in dict.fromkeys(map(Path.resolve, _private())):
         if folder.is_dir() and not any(path.is_relative_to(folder) for path in needed):
             yield str(folder)
+
+
+def _private() -> Iterator[Path]:
+    """Yield the folders with right answers and keys, and those with sockets.
+
+    A retraining in a worktree hides its checkout, too. The fork server of a run has a socket in a
+    folder `pymp-…`, by which anybody could have it run code.
+    """
+    here, temporary = Path.cwd(), Path(os.environ.get("TMPDIR", "/tmp"))
+    for project in (here, *([here.parents[1]] if here.parent.name == RETRAININGS else [])):
+        yield from (project, *(project / name for name in PRIVATE_FOLDERS))
+    outer = [temporary.parent] if temporary.name.startswith(RUN) else []
+    yield from (Path("/run"), Path("/tmp"), *outer, temporary, *temporary.glob("pymp-*"))
 
 
 @contextmanager

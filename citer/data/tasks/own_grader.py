@@ -10,6 +10,7 @@ import os
 import site
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from functools import cache
 from multiprocessing import Pipe
@@ -134,6 +135,7 @@ def _environment() -> dict[str, str]:
     python = {
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONHASHSEED": "0",
+        "TMPDIR": tempfile.gettempdir(),  # which the box hides
         "PYTHONUSERBASE": site.getuserbase(),
     }
     return kept | threads | python

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from citer.data.problems import Problem, problem_key
 from citer.data.tasks.plain_values import contains, is_same, json_share, same_json
-from citer.data.tasks.rows import Requires, Row, RowError, clean, text, text_if
+from citer.data.tasks.rows import Requires, Row, RowError, clean, nested, text, text_if
 from citer.data.tasks.task import Task
 from citer.errors import shown
 
@@ -84,12 +84,15 @@ class Contains(Plain):
     """
 
     name = "contains"
+    right_is_same = False  # the same words are
     example: ClassVar = {"question": "Who wrote Émile?", "answer": ["Rousseau", "J.-J. Rousseau"]}
     expected = "a text, or a list of texts: each is a right answer"
 
     def read(self, value: Any) -> str | None:
-        """Read one text or a list of texts. Each is a line of the answer."""
-        values = value if isinstance(value, list) else [value]
+        """Read one text or a list of texts, also in a CSV cell. Each is a line of the answer."""
+        listed = nested(value)
+        are_texts = isinstance(listed, list) and all(isinstance(each, str) for each in listed)
+        values = listed if are_texts else value if isinstance(value, list) else [value]
         texts = [super(Contains, self).read(each) for each in values]
         if not texts or None in texts:
             return None

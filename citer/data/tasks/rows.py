@@ -1,7 +1,10 @@
 """Raw rows: their formats, checked fields, and the error of a row that cannot be used."""
 
+import ast
+import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from citer.errors import InputError, shown
@@ -75,3 +78,16 @@ def clean(field: str, value: str) -> str:
     if match := HALF.search(value):
         raise RowError(field, f"{match.group()!r}, half a character", "whole Unicode text")
     return value.strip()
+
+
+def nested(value: Any) -> Any:
+    """Return the list or struct that a text holds as JSON, or as Python writes it.
+
+    A value that is no such text is returned as it is. Nothing in a text is executed.
+    """
+    if not isinstance(value, str):
+        return value
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return read(value)
+    return value

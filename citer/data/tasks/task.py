@@ -19,7 +19,7 @@ class Task(ABC):
     prompts are made; the digest of the prompts covers them. `example` is a raw row with a
     reference, by which two tokenizers are compared. `formats` are those of raw rows, most specific
     first; without any, rows must be in the task's own. A completion is right if its share is at
-    least `pass_share`.
+    least `pass_share`. If `right_is_same`, two right completions of a problem are always the same.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Task(ABC):
     example: ClassVar[Row]
     formats: ClassVar[tuple[Format, ...]] = ()
     pass_share: float = 1.0
+    right_is_same: bool = True
     wider: str | None = None  # a task that reads more forms of the same answers
     digest: str | None = None  # of a user's code, which the digests of citer's code do not cover
 
@@ -41,14 +42,6 @@ class Task(ABC):
             return bool(self.fields) and given(row, self.fields[0])
 
         return self.formats or (Format(self.name, signs, fits),)
-
-    def format_named(self, name: str) -> Format:
-        """Return a format by its name. Raises ValueError."""
-        formats = {format.name: format for format in self.formats}
-        if name not in formats:
-            known = ", ".join(map(repr, formats)) or f"none, since {self.name!r} has no formats"
-            raise ValueError(f"{name!r}: expected {known}")
-        return formats[name]
 
     @abstractmethod
     def problem(self, row: Row, requires: Requires, source: str) -> Problem:

@@ -33,7 +33,12 @@ GONE = 499  # the status that nginx logs for a client that has left; nobody read
 def make_app(service: Service, keys: Sequence[str]) -> FastAPI:
     """Return the application. Without `keys`, everybody may ask who is no page of another site."""
     guards = [Depends(check) for check in ([one_length] if keys else [one_length, from_here])]
-    app = FastAPI(lifespan=lambda _: service, openapi_url=None, dependencies=guards)
+    app = FastAPI(
+        lifespan=lambda _: service,
+        openapi_url=None,
+        dependencies=guards,
+        redirect_slashes=False,  # a redirect would pass no guard
+    )
     app.include_router(_openai(service), prefix="/v1", dependencies=[Depends(has_key(keys))])
     page = make_page([] if keys else service.settings.questions)
     app.include_router(_operations(service, page))

@@ -28,6 +28,7 @@ from citer.serving.server.worker import Broken, Ticket, Worker
 from citer.serving.shadow import Keeper
 
 VERDICTS = {True: "lost", False: "kept", None: "uncounted"}
+RAREST = 3600.0  # seconds
 LOG = logging.getLogger(__name__)
 
 
@@ -81,6 +82,7 @@ class Service:
         self.worker = Worker()
         self._polling = asyncio.create_task(self._poll())
         self._observing = ThreadPoolExecutor(1, "observers")
+        self._judging = ThreadPoolExecutor(1, "judge")  # a verdict may take a minute
         self._shadows = Shadows(self.worker)
 
     async def __aexit__(self, *_: object) -> None:
@@ -89,6 +91,7 @@ class Service:
         await self._shadows.close()
         self.worker.close()
         self._observing.shutdown()
+        self._judging.shutdown(cancel_futures=True)
 
     @property
     def _waiting(self) -> int:
@@ -178,16 +181,24 @@ class Service:
             tickets,
             # Evidence about a version that was replaced is of no use.
             wanted=lambda: self.release is call.release,
-            done=lambda answers: self._observing.submit(self._shadowed, call, reply, answers),
+            done=lambda answers: self._shadowed(call, reply, answers),
         )
 
     def _shadowed(self, call: Call, reply: Reply, answers: Answers) -> None:
         """Let observer and keeper see a reply with its shadow answers, if there are any."""
         own = (answers or {}).get(LLM)
         reference = call.text(own) if own and not own.truncated else None
-        _observe(call.release.observer, reply._replace(reference=reference))
+        known = reply._replace(reference=reference)
+        self._observing.submit(_observe, call.release.observer, known)
         self.metrics.shadow_bytes.inc(sum(map(call.form.moved, (answers or {}).values())))
-        self.metrics.shadowed.labels(_verdict(call, reply, answers)).inc()
+        counted = self.metrics.shadowed
+        if not answers:
+            counted.labels(_verdict(call, reply, None)).inc()
+            return
+        verdict = self._judging.submit(_verdict, call, reply, answers)
+        verdict.add_done_callback(
+            lambda done: counted.labels("dropped" if done.cancelled() else done.result()).inc()
+        )
 
     def show(self) -> None:
         """Let the metrics have what is true now."""
@@ -195,18 +206,23 @@ class Service:
         self.metrics.show(waiting, self.worker.clients - waiting, self.release)
 
     async def _poll(self) -> None:
-        """Take up each new version. One that cannot be loaded changes nothing."""
+        """Take up each new version. One that cannot be loaded changes nothing.
+
+        It is tried again ever more rarely: to load it takes memory that requests may need.
+        """
+        wait = self.settings.poll
         while True:
-            await asyncio.sleep(self.settings.poll)
+            await asyncio.sleep(wait)
             if self.release.keeper:
-                self._observing.submit(_refresh, self.release.keeper)
+                self._judging.submit(_refresh, self.release.keeper)
             try:
                 newest = await asyncio.to_thread(self._releases.newest, self.release)
             except Exception as error:
                 said = f"the newest router cannot be used, {self.release.version} stays: {error}"
                 LOG.warning(said)
+                wait = min(2 * wait, RAREST)
                 continue
-            self.release = newest
+            self.release, wait = newest, self.settings.poll
 
 
 def _observe(observer: Observer | None, reply: Reply) -> None:

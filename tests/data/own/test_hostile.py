@@ -1,6 +1,7 @@
 """What code that a model wrote may try while it is graded, with namespaces and without."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -219,6 +220,27 @@ for change in (os.unlink, os.truncate, os.chmod):
 raise ValueError(done)"""
     assert graded(body).failure == "ValueError: []"
     assert (project / "mine").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("only_boxed")
+def test_the_checkout_of_a_retraining_and_the_sockets_of_a_run_are_hidden(
+    graded: Callable[..., Grade], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TMPDIR may lie outside of /tmp, as on clusters. Anybody who reaches a socket runs code."""
+    tree = project / "checkout/.retrain/2026-01-01-0300"
+    shutil.copytree(project / "data", tree / "data")
+    scratch = Path.home() / f".citer-test-{os.getpid()}"
+    places = [project / "checkout/data/own", project / "checkout/.git", scratch / "pymp-1"]
+    monkeypatch.chdir(tree)
+    try:
+        for place in places:
+            place.mkdir(parents=True)
+            (place / "secret").write_text("31")
+        monkeypatch.setattr("tempfile.tempdir", str(scratch))
+        found = f"raise ValueError([p for p in {[*map(str, places)]} if os.path.exists(p)])"
+        assert graded(found).failure == "ValueError: []"
+    finally:
+        shutil.rmtree(scratch)
 
 
 @pytest.mark.usefixtures("only_boxed")

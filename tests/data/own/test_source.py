@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from citer.data.importing import parse_row
+from citer.data.importing import parse_row, recognised
 from citer.data.tasks import find_task, known_task, task_label
 from citer.data.tasks.own import FORM
 from citer.data.tasks.rows import RowError
@@ -154,3 +154,11 @@ def test_the_digest_of_a_task_is_that_of_its_file(write_task: Callable[..., str]
         own_task.cache_clear()
         digests.append(find_task(edited(write_task, old, new)).digest)
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_class_reads_messages_of_its_rows_itself(write_task: Callable[..., str]) -> None:
+    turns = [{"role": "tool", "content": "3", "name": "sum"}, {"role": "assistant"}]
+    row = {"q": "yes", "messages": turns}
+    task = write_task("return 1")
+    assert recognised(row, [task]).task == task
+    assert parse_row(row, task, "answer").messages is None

@@ -3,15 +3,21 @@
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from citer.errors import InputError
+from flows.dvc_commands import locked
+from flows.repro import LOCK
 from flows.tracking.compare import compare
 from flows.tracking.registry import promote, resolved
 from flows.tracking.restore import restore
 from flows.tracking.store import make_tables
+from tests.flows.servers import until
 from tests.flows.tracking.registered import CHAMPION, fetch
 
 READERS: dict[str, Callable[[], object]] = {
@@ -83,3 +89,20 @@ def test_an_empty_database_of_a_server_gets_no_tables(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///fresh.db")
     with pytest.raises(InputError, match=r"no registry here; .* \(no experiment 'citer'\)"):
         compare()
+
+
+def test_a_restore_waits_for_a_run_of_the_same_folder(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stage that runs would record the restored inputs as its own."""
+    made = SimpleNamespace(data=SimpleNamespace(tags={}))
+    for name in ("open_store", "find_version", "run_of"):
+        monkeypatch.setattr(f"flows.tracking.restore.{name}", lambda *_: Mock())
+    monkeypatch.setattr("flows.tracking.restore.run_of", lambda _: made)
+    with ThreadPoolExecutor() as pool:
+        with locked(LOCK, "nobody", print):
+            waiting = pool.submit(restore, 1)
+            until(lambda: "waiting for another run in this" in capsys.readouterr().out, 30)
+            assert not waiting.done()
+        with pytest.raises(KeyError, match="parentRunId"):
+            waiting.result()
