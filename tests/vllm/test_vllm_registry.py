@@ -1,5 +1,7 @@
 """Routers of an MLflow server, fetched into a cache; without vLLM."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +72,25 @@ def test_a_download_that_fails_leaves_nothing(cache: Path, store: Path) -> None:
     with pytest.raises(InputError, match=r"^models:/r/2: MLflow cannot fetch it: "):
         registry.fetched("models:/r/2")
     (store / "elsewhere").rename(gone)
-    assert list(cache.iterdir()) == []
+    assert [file.name for file in cache.iterdir()] == [".lock"]
+
+
+def test_replicas_that_see_a_promotion_at_once_download_it_once(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One would remove what another is downloading."""
+    download, calls = registry._download, []
+
+    def slowly(version: str, folder: Path) -> None:
+        calls.append(version)
+        time.sleep(0.5)
+        download(version, folder)
+
+    monkeypatch.setattr(registry, "_download", slowly)
+    with ThreadPoolExecutor(3) as replicas:
+        found = [*replicas.map(registry.fetched, ["models:/r/2"] * 3)]
+    assert calls == ["models:/r/2"]
+    assert len({bundle for _, bundle in found}) == 1
 
 
 @pytest.mark.parametrize("uri", ["models:/r/3", "models:/r@challenger", "models:/s/1"])
