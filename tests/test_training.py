@@ -180,11 +180,6 @@ def test_neither_training_nor_holdout_is_ever_empty(share: float, expected: int)
     assert holdout_rows(np.array(["a", "b", "c"]), seed=0, share=share).sum() == expected
 
 
-def test_one_problem_cannot_be_split() -> None:
-    with pytest.raises(InputError, match="1 problem labelled, expected 2 or more"):
-        holdout_rows(np.array(["a", "a"]), seed=0, share=0.5)
-
-
 def test_a_learning_rate_that_diverges_is_named() -> None:
     with pytest.raises(InputError, match=r"train\.learning_rate"):
         train_head(*_data(), _params(learning_rate=1e30), SEED, CPU)
