@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,13 @@ CODE = (
     "    return 'done'\n"
     "print(in_worktree(both, print))\n"
 )
+
+
+@pytest.fixture(autouse=True)
+def no_fork_server() -> Iterator[None]:
+    """Each run has a process of its own, and with it a fork server of its own worktree's code."""
+    yield
+    vars(forkserver)["_forkserver"]._stop()
 
 
 def use(stages: dict[str, object]) -> None:
