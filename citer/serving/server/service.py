@@ -189,12 +189,13 @@ class Service:
         own = (answers or {}).get(LLM)
         reference = call.text(own) if own and not own.truncated else None
         known = reply._replace(reference=reference)
-        self._observing.submit(_observe, call.release.observer, known)
+        seen = self._observing.submit(_observe, call.release.observer, known)
         self.metrics.shadow_bytes.inc(sum(map(call.form.moved, (answers or {}).values())))
         counted = self.metrics.shadowed
         if not answers:
             counted.labels(_verdict(call, reply, None)).inc()
             return
+        self._judging.submit(seen.result)  # a step makes tables of the log, with this row
         verdict = self._judging.submit(_verdict, call, reply, answers)
         verdict.add_done_callback(
             lambda done: counted.labels("dropped" if done.cancelled() else done.result()).inc()
