@@ -16,6 +16,7 @@ TESTED = 0.2  # share of the rules that are worth a test
 AUDITED = 0.3  # share of the LLM's time that an answer of audited routing takes
 SHARED = 0.1  # share of the work that is left, since rules share the tokens before they differ
 LEARNING = 3  # times as long as reading a token takes learning from it
+CALIBRATED = 200  # contested tokens that are rolled out for `suffix`
 FACTOR = 2.0  # by which the truth may be above or below the forecast
 
 DEAREST = 3  # settings that the forecast names
@@ -65,10 +66,8 @@ class Workload:
         routed = SHARED * self._routed(AUDITED)
         a_rule = (TESTED * judged + held_out) * routed
         fixed, new = _rules(params.evaluate)
-        by_rollout = 0 if params.label.method == "suffix" else share["preference"] * self.graded
-        # Two rollouts for each contested token, of half an answer on average.
-        labels = by_rollout * CONTESTED * self.answer * self._routed(AUDITED)
-        labels += self._read(preference - by_rollout)
+        graded = share["preference"] * self.graded
+        by_suffix = preference if params.label.method == "suffix" else preference - graded
         seconds = {
             "references": written * self._alone(self.llm),
             "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,
@@ -76,14 +75,21 @@ class Workload:
             "rivals": alone * (self._routed(0) + self._alone(self.llm))
             + len(bounds - {"query"}) * len(params.evaluate.fractions) * test * routed
             + fixed * a_rule,
-            "label": len(params.iterations) * labels,
+            "label": len(params.iterations) * self._label(preference, graded, by_suffix),
             "evaluate": len(params.iterations) * new * a_rule,
         }
         return {stage: total / 60 for stage, total in seconds.items()}
 
-    def _read(self, questions: float) -> float:
-        """Seconds in which the LLM reads the rest of an answer twice for each of these tokens."""
-        return questions * CONTESTED * self.answer * self.answer * self.llm.prompt
+    def _label(self, questions: float, graded: float, by_suffix: float) -> float:
+        """Seconds of rollouts and of `suffix`, which is calibrated by rollouts where it is used."""
+        contested = CONTESTED * self.answer  # of a question
+        calibrating = min(graded, CALIBRATED / max(contested, 1)) if by_suffix else 0
+        # Two rollouts for each contested token, of half an answer on average.
+        rolled_out = (questions - by_suffix + calibrating) * contested
+        # The LLM reads twice up to the contested tokens, and the rest of an answer after each.
+        read = 2 * (self.prompt + self.answer) + contested * self.answer
+        read *= (by_suffix + calibrating) * self.llm.prompt
+        return rolled_out * self._routed(AUDITED) + read
 
     def _alone(self, pace: Pace) -> float:
         """Seconds per answer."""

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from citer.config.params import SHIPPED, Params, load_params
 from citer.evaluation.methods import SCORERS
+from citer.labelling.suffix import SAMPLE
 from citer.pairs.budget import (
     AUDITED,
     LEARNING,
@@ -80,18 +83,27 @@ def test_methods_that_are_no_candidates_cost_nothing() -> None:
     assert found["rivals"] == pytest.approx(60 * 2.0 / 60)
 
 
-def test_suffix_reads_half_of_an_answer_twice_for_each_contested_token() -> None:
-    contested = 60 * 0.1 * 10
-    by_suffix = {"label.method": "suffix"}
-    expected = 2 * contested * 10 * 0.01 / 60  # in two iterations
-    assert minutes(FAST, SLOW, **by_suffix)["label"] == pytest.approx(expected)
-    assert minutes(SLOW, FAST, **by_suffix)["label"] == 0
+def test_suffix_reads_each_question_twice_and_the_rest_of_an_answer_after_each_contest() -> None:
+    read = 60 * (2 * 110 + 1 * 10) * 0.01
+    work = Workload(QUESTIONS, {}, graded=0, prompt=100, answer=10, slm=FAST, llm=SLOW)
+    by_suffix = settings(**{"label.method": "suffix"})
+    assert work.minutes(by_suffix)["label"] == pytest.approx(2 * read / 60)  # two iterations
+    drafting = replace(work, slm=SLOW, llm=FAST)
+    assert drafting.minutes(by_suffix)["label"] == 0
+
+
+@pytest.mark.parametrize("graded", [60, 10**4])
+def test_suffix_is_calibrated_by_rollouts_of_at_most_200_tokens_with_an_answer(graded: int) -> None:
+    many = QUESTIONS | {"preference": 10**4}
+    work = Workload(many, {}, graded, prompt=100, answer=10, slm=SLOW, llm=FAST)
+    found = work.minutes(settings(**{"label.method": "suffix"}))["label"]
+    assert found == pytest.approx(2 * min(graded, SAMPLE) * 2.0 / 60)
 
 
 def test_rows_without_an_answer_are_labelled_by_suffix() -> None:
     work = Workload(QUESTIONS, {}, graded=0, prompt=100, answer=10, slm=FAST, llm=SLOW)
-    by_suffix = minutes(FAST, SLOW, **{"label.method": "suffix"})
-    assert work.minutes(settings())["label"] == by_suffix["label"] < minutes(FAST, SLOW)["label"]
+    by_suffix = settings(**{"label.method": "suffix"})
+    assert work.minutes(settings())["label"] == work.minutes(by_suffix)["label"] > 0
 
 
 def test_at_most_200_questions_are_held_out() -> None:
