@@ -19,6 +19,7 @@ LEARNING = 3  # times as long as reading a token takes learning from it
 CALIBRATED = 200  # contested tokens that are rolled out for `suffix`
 FACTOR = 2.0  # by which the truth may be above or below the forecast
 
+WORTH = 0.05  # share of the budget that a cut saves at least
 DEAREST = 3  # settings that the forecast names
 # The grids of a short run.
 COARSE: Mapping[str, Sequence[float]] = {
@@ -158,7 +159,7 @@ def plan(work: Workload, params: Params, minutes: float) -> Plan:
             break
         smaller = changed(params, changes)
         saved = left - total(work, smaller)
-        if saved > 0:
+        if saved > WORTH * minutes:
             made.append(Cut(changes, saved))
             params, left = smaller, left - saved
     return Plan(made, left)

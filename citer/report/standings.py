@@ -227,6 +227,8 @@ def promise(method: str, chosen: ChosenRule, measure: Measure) -> str:
             f"{chosen.epsilon:g} at {sure}; the LLM answers alone."
         )
     seen = measure.on_validation.format(n=chosen.n, lost=chosen.discordant)
-    alone = f"bound of this rule alone: {chosen.bound:.3f}"
-    kept = f"keeps {risk} <= {chosen.epsilon:g} at {sure} (on validation {seen}; {alone})"
-    return f"{label(method)}: `{chosen.rule:.4g}` {kept}."
+    kept = f"{label(method)}: `{chosen.rule:.4g}` keeps {risk} <= {chosen.epsilon:g}"
+    if chosen.rule.exact:
+        ties = ", by near ties in half precision" * bool(chosen.discordant)
+        return f"{kept}: its answers are the LLM's own (on validation {seen}{ties})."
+    return f"{kept} at {sure} (on validation {seen}; bound of this rule alone: {chosen.bound:.3f})."

@@ -102,6 +102,14 @@ def test_what_saves_nothing_is_left_as_it_is() -> None:
     assert least.minutes == pytest.approx(total(work, changed(PARAMS, least.changes)))
 
 
+def test_what_saves_little_is_left_as_it_is() -> None:
+    """Rollouts for 200 contested tokens calibrate `suffix`: few questions label as fast by them."""
+    work = replace(SLOW, graded=60, questions=SLOW.questions | {"preference": 60})
+    whole = total(work, PARAMS)
+    assert "label.method" in plan(work, PARAMS, 0.0).changes
+    assert "label.method" not in plan(work, PARAMS, 0.3 * whole).changes
+
+
 def test_short_grids_stay() -> None:
     few = {"evaluate.risks": [], "evaluate.llm_fractions": [0.0, 0.1, 1.0]}
     least = plan(SLOW, changed(PARAMS, few), 0.0)

@@ -1,5 +1,7 @@
 """Rows, metrics and table of the methods that the points name."""
 
+from dataclasses import replace
+
 import pytest
 
 from citer.evaluation.measure import ACCURACY, Conditions
@@ -198,6 +200,14 @@ def test_a_promise_names_its_numbers():
     assert "`risk 0.1235 audit 0.1`" in promise(
         "audited_2", chosen_rule("risk 0.12345 audit 0.1"), ACCURACY
     )
+
+
+def test_an_exact_rule_gets_no_bound_and_near_ties_are_named():
+    rule = chosen_rule("risk 0.6 audit 1")
+    ties = promise("exact", rule, ACCURACY)
+    assert ties.startswith("exact: `risk 0.6 audit 1` keeps P(routed wrong | LLM right) <= 0.05: ")
+    assert ties.endswith("wrong on 3 of them, by near ties in half precision).")
+    assert promise("exact", replace(rule, discordant=0), ACCURACY).endswith("wrong on 0 of them).")
 
 
 def test_an_uncertified_rule_gets_a_plain_sentence():
