@@ -126,6 +126,13 @@ def test_a_path_that_cannot_be_written_is_refused_beforehand(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
+def test_checking_a_path_leaves_a_writer_alone(tmp_path):
+    with io.replacing(tmp_path / "file") as aside:
+        aside.write_text("new")
+        io.check_target(tmp_path / "file")
+    assert texts(tmp_path) == {"file": "new"}
+
+
 def test_checking_a_path_does_not_change_it(tmp_path):
     (tmp_path / "file").write_text("old")
     for name in ("file", "deep/new"):

@@ -1,5 +1,6 @@
 """The log of served answers: its files, their rights, its redaction, and what a kill leaves."""
 
+import errno
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ from citer.storage.schema import AUDITED
 from citer.storage.seal import SEAL
 from citer.storage.tables import read_table, table_metadata
 from tests.flows.servers import until
-from tests.served import served
+from tests.served import disagreement, served
 
 STAMP = json.dumps({"slm": {"digest": "a"}, "version": "3"})
 RULE = "risk 0.8 audit 0.1"
@@ -179,8 +180,19 @@ def test_rows_are_redacted_left_out_or_failed_but_never_stored_as_they_were(
     ]
 
 
+HIDDEN = disagreement(2, slm=9, llm=7, rejected=True) | {"slm_text": None}
+
+
 @pytest.mark.parametrize(
-    "bad", [{"question": None}, {"token_ids": ["a"]}, {"completion": "\ud800"}, {"truncated": 2}]
+    "bad",
+    [
+        {"question": None},
+        {"token_ids": ["a"]},
+        {"completion": "\ud800"},
+        {"truncated": 2},
+        {"messages": [{"role": "user", "content": None}]},
+        {"disagreements": [HIDDEN]},
+    ],
 )
 def test_a_row_that_fits_no_table_is_counted_and_the_others_are_stored(
     tmp_path: Path, bad: dict[str, Any]
@@ -189,6 +201,28 @@ def test_a_row_that_fits_no_table_is_counted_and_the_others_are_stored(
     log_all(log, served("Bad?") | bad, served("Why?"))
     assert questions(tmp_path) == ["Why?"]
     assert log.counts == {"failed": 1, "logged": 1}
+
+
+def test_a_full_disk_leaves_no_file_for_each_row_that_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    log = Traffic(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr("citer.serving.log._Journal.append", fail)
+        log_all(log, *[served(f"Lost {number}?") for number in range(9)])
+    assert log.counts == {"lost": 9}
+    assert not [*tmp_path.glob(".*.jsonl")]
+
+
+def test_a_journal_that_fits_no_table_is_named_in_one_line(tmp_path: Path) -> None:
+    journal = tmp_path / ".20260101T000000-ab.jsonl"
+    bad = served("Why?", messages=[{"role": "user", "content": None}])
+    journal.write_text("{}\n" + json.dumps({"rule": "score 0.5", "row": bad}) + "\n")
+    with pytest.raises(InputError, match=r"ab\.jsonl: not a journal: .*; remove it$"):
+        Traffic(tmp_path)
 
 
 def test_a_redacted_completion_takes_its_tokens_and_audits_with_it() -> None:

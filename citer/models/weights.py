@@ -125,7 +125,7 @@ def kept_digest(*files: Path) -> str:
 
     Raises InputError for a missing file. A cache that cannot be read or written is ignored.
     """
-    place = CACHE / "digests" / f"{digest(*(str(file.absolute()) for file in files))}.json"
+    place = CACHE / "digests" / f"{digest(*(str(file.resolve()) for file in files))}.json"
     states = _quiet_states(files)
     with suppress(InputError, KeyError, TypeError):
         kept = read_json(place)

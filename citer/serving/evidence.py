@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from citer.serving.promise import Entry
 
 PLACE = "CITER_EVIDENCE"  # an environment variable, in place of a file
@@ -115,7 +115,10 @@ class Evidence:
             with closing(self._connection()) as database, database:
                 yield database.cursor()
         except (self._driver.Error, OSError) as error:
-            raise self._unusable(str(error).strip()) from None
+            is_lost = isinstance(error, self._driver.OperationalError) and self._postgres
+            passes = is_lost or "locked" in str(error)
+            kind = TemporaryError if passes else InputError
+            raise self._unusable(str(error).strip(), kind) from None
 
     def _connection(self) -> Any:
         if self._postgres:
@@ -128,9 +131,9 @@ class Evidence:
             database.execute("PRAGMA synchronous = FULL")
         return database
 
-    def _unusable(self, reason: str) -> InputError:
+    def _unusable(self, reason: str, kind: type[InputError] = InputError) -> InputError:
         place = re.sub(r"//([^:@/]*):[^@/]*@", r"//\1@", self.place)  # without a password
-        return InputError(f"{place}: no evidence can be kept here: {reason}")
+        return kind(f"{place}: no evidence can be kept here: {reason}")
 
 
 def now() -> str:

@@ -113,7 +113,9 @@ class Traffic:
             self._journals[stamp].append({"rule": rule, "row": kept})
             self.counts["logged"] += 1
         except OSError as error:
-            self._journals.pop(stamp, None)  # its last line may be torn
+            torn = self._journals.pop(stamp, None)  # its last line may be torn
+            if torn and torn.is_empty:
+                torn.path.unlink(missing_ok=True)  # else a full disk leaves one for each row
             self._count("lost", f"{self.folder}: {error.strerror}")
 
     def _count(self, kind: str, reason: str) -> None:
@@ -143,6 +145,10 @@ class _Journal:
         self.file.write(stamp + "\n")
 
     @property
+    def is_empty(self) -> bool:
+        return not self._rows
+
+    @property
     def is_full(self) -> bool:
         return self._rows >= ROWS or self._characters >= CHARACTERS
 
@@ -151,9 +157,9 @@ class _Journal:
         return time.monotonic() - self._since
 
     def append(self, entry: Row) -> None:
-        self._rows += 1
         self._characters += self.file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         self.file.flush()
+        self._rows += 1
 
 
 def _finish_killed(folder: Path) -> int:
@@ -183,7 +189,10 @@ def make_table(journal: Path) -> None:
     except ValueError as error:
         raise InputError(f"{journal}: not a journal: {error}; remove it") from None
     if entries:
-        table = pa.Table.from_pylist([entry["row"] for entry in entries], AUDITED)
+        try:
+            table = pa.Table.from_pylist([entry["row"] for entry in entries], AUDITED).cast(AUDITED)
+        except (pa.ArrowException, KeyError, TypeError) as error:
+            raise InputError(f"{journal}: not a journal: {error}; remove it") from None
         target = journal.with_name(journal.stem.removeprefix(".") + ".parquet")
         rules = Counter(entry["rule"] for entry in entries)
         write_table(target, table, AUDITED, stamp | {"rules": rules})
@@ -214,7 +223,7 @@ def redacted(row: Row, redact: Redact) -> Row | None:
     table = pa.Table.from_pylist([kept], AUDITED)
     if mismatch := schema_mismatch(table, AUDITED):
         raise ValueError(mismatch)
-    return table.to_pylist()[0]
+    return table.cast(AUDITED).to_pylist()[0]  # raises for a null within a row, too
 
 
 def load_hook(name: str | None) -> Redact:

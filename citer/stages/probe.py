@@ -1,7 +1,7 @@
 """Let each model alone answer a few validation questions, before the stages that take long."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from statistics import fmean
 
@@ -37,10 +37,10 @@ from citer.rule import Rule
 from citer.stages import paths
 from citer.stages.budget import keep
 from citer.stages.folders import base_pair
+from citer.stages.traffic import Splits, usable
 from citer.storage.schema import PROBED, SPLITS
 from citer.storage.tables import remove, write_json, write_table
 
-Splits = Mapping[str, Sequence[Problem]]
 TIMED = 3  # questions that are answered one by one
 DRAFTS = 16  # of a request at most, inside vLLM
 ALONE = {"slm": SLM_ALONE, "llm": LLM_ALONE}
@@ -52,9 +52,7 @@ def run(params: Params) -> None:
     Raises InputError if the LLM is certainly below the floor. The answers are written even then.
     Raises it before any model is loaded if a later stage would refuse a row.
     """
-    splits: dict[str, Sequence[Problem]] = {
-        split: read_problems(paths.problems(split)) for split in SPLITS
-    }
+    splits = usable({split: read_problems(paths.problems(split)) for split in SPLITS}, params)
     for split in TRAINING:
         splits[split] = read_of(splits[split], params.references.source)
     folders = base_pair(params)

@@ -23,11 +23,10 @@ from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import say
 from citer.stages import paths
 from citer.stages.folders import base_pair
+from citer.stages.traffic import Splits, usable
 from citer.storage.code import code_digest
 from citer.storage.schema import SPLITS
 from citer.storage.tables import PARTIAL, digest, partial_dir, remove, replacing, table_metadata
-
-Splits = Mapping[str, Sequence[Problem]]
 
 
 def run(params: Params) -> None:
@@ -37,7 +36,7 @@ def run(params: Params) -> None:
     a reference or an answer that the LLM is not to give, if a question has no room for its answer,
     or if a split has no question left.
     """
-    whole = {split: read_problems(paths.problems(split)) for split in SPLITS}
+    whole = usable({split: read_problems(paths.problems(split)) for split in SPLITS}, params)
     source, finetuned = params.references.source, bool(params.finetune.epochs)
     by_llm = asked_of_llm(whole, source, params.evaluate.against, finetuned=finetuned)
     left_out = set[Problem]()

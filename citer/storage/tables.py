@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -81,7 +82,7 @@ def check_target(path: Path) -> None:
     """Raise InputError if no file can be written to `path`, before its content is computed."""
     try:
         _check_no_folder(path)
-        aside = _beside(path, "aside")
+        aside = _beside(path, token_hex(4))  # no other's: a process may be writing now
         path.parent.mkdir(parents=True, exist_ok=True)
         aside.touch()
         aside.unlink()

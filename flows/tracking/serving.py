@@ -9,15 +9,19 @@ model is loaded.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlflow
 import numpy as np
 import pandas as pd
+from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PythonModel, PythonModelContext
+from mlflow.utils.uri import is_local_uri
 
 from citer.config.params import DecodeParams, PairParams, SamplingParams
 from citer.data.importing import parse_question
@@ -37,13 +41,12 @@ class RoutedModel(PythonModel):
 
         bundle, config = Path(context.artifacts["bundle"]), context.model_config
         card = read_json(bundle / "router.json")
-        # No copy is made if the SLM is on this machine.
-        slm = mlflow.artifacts.download_artifacts(card["slm"]["kept"])
         own = {name: config[name] for name in PairParams.model_fields if name in config}
-        pair = PairParams(**own | {"slm": slm, "dtype": card["dtype"]})
         limits = DecodeParams(slots=config["slots"], max_new_tokens=config["max_new_tokens"])
-        folders = served_pair(bundle, pair, Path(pair.slm))
-        self.deployment = deploy(bundle, folders, pair, stored_rule(bundle), limits)
+        with _kept(card["slm"]["kept"]) as slm:
+            pair = PairParams(**own | {"slm": slm, "dtype": card["dtype"]})
+            folders = served_pair(bundle, pair, Path(slm))
+            self.deployment = deploy(bundle, folders, pair, stored_rule(bundle), limits)
         sampling = config["sampling"]
         self.sampler = Sampler(sampling and SamplingParams(**sampling), config["seed"])
 
@@ -83,6 +86,15 @@ class RoutedModel(PythonModel):
         except InputError as error:
             return str(error)
         return problem
+
+
+@contextmanager
+def _kept(uri: str) -> Iterator[str]:
+    """Yield the folder of a stored SLM: its own on this machine, else a copy that is removed."""
+    location = MlflowClient().get_logged_model(uri.removeprefix("models:/")).artifact_location
+    with TemporaryDirectory() as folder:
+        copied_to = None if is_local_uri(location) else folder
+        yield mlflow.artifacts.download_artifacts(uri, dst_path=copied_to)
 
 
 def _rows(model_input: Any) -> list[Any]:

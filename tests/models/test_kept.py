@@ -91,3 +91,15 @@ def test_a_missing_file_is_named(files: list[Path]) -> None:
     files[1].unlink()
     with pytest.raises(InputError, match=r"model\.safetensors: no such file"):
         kept_digest(*files)
+
+
+def test_a_folder_behind_another_link_is_not_read_again(
+    files: list[Path], unreadable: Callable[[], None], tmp_path: Path
+) -> None:
+    """As behind the temporary folder of each served router."""
+    kept = kept_digest(*files)
+    unreadable()
+    for name in ("one", "two"):
+        (tmp_path / name).symlink_to(files[0].parent)
+        assert kept_digest(*(tmp_path / name / file.name for file in files)) == kept
+    assert len([*(weights.CACHE / "digests").iterdir()]) == 1

@@ -78,5 +78,5 @@ def test_a_database_that_cannot_be_reached_is_one_line_without_its_password(
     with pytest.raises(InputError, match="no evidence can be kept here: ") as refused:
         Evidence(address)
     assert "secret" not in str(refused.value)
-    assert call(["status", "--evidence", address]) == 2
+    assert call(["status", "--evidence", address]) == 1  # it may be there later
     assert "secret" not in capsys.readouterr().err

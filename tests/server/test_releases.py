@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -100,25 +101,39 @@ def test_a_router_without_room_for_its_caches_is_no_release(
 def test_a_version_that_cannot_be_loaded_is_tried_ever_more_rarely(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """To load it takes memory that requests may need."""
-    waits: list[float] = []
+    """To load it takes memory that requests may need.
 
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == 15:
+    Another one is loaded at the next look, also while the registry could not be reached before.
+    """
+    seconds, loaded = [0.0], list[tuple[str, float]]()
+
+    async def sleep(wait: float) -> None:
+        seconds[0] += wait
+        if seconds[0] > 7 * 3600:
             raise asyncio.CancelledError
 
-    def newest(current: Release) -> Release:
-        if len(waits) == 13:
-            return current
-        raise InputError("too large")
+    def latest() -> str:
+        if seconds[0] % 3600 == 0:
+            raise InputError("no answer")
+        return "r/2" if seconds[0] < 6.5 * 3600 else "r/3"
+
+    def load(router: str, current: Release) -> Release:
+        loaded.append((router, seconds[0]))
+        if router == "r/2":
+            raise InputError("too large")
+        return current
 
     release: Any = SimpleNamespace(version="r/1", keeper=None)
     settings, made = Settings("r", 1, poll=30.0), releases(Shelf(), load_params())
-    object.__setattr__(made, "newest", newest)
+    object.__setattr__(made, "latest", latest)
+    object.__setattr__(made, "made", load)
     service = Service(settings, made, release, None)  # type: ignore[arg-type]
     monkeypatch.setattr("citer.serving.server.service.asyncio.sleep", sleep)
+    monkeypatch.setattr("citer.serving.server.service.monotonic", lambda: seconds[0])
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(service._poll())
-    assert waits[:4] == [30.0, 60.0, 120.0, 240.0]
-    assert waits[11:] == [3600.0, 3600.0, 30.0, 60.0]
+    tried = [at for router, at in loaded if router == "r/2"]
+    waits = [after - before for before, after in pairwise(tried)]
+    assert waits[:4] == [60.0, 120.0, 240.0, 480.0]
+    assert 3600.0 <= waits[-1] <= 3630.0
+    assert loaded[len(tried)] == ("r/3", 6.5 * 3600)

@@ -64,7 +64,10 @@ class Releases:
 
     def newest(self, current: Release | None = None) -> Release:
         """Return the latest release: `current`, or one that shares its LLM. Raises InputError."""
-        router = self.latest()
+        return self.made(self.latest(), current)
+
+    def made(self, router: str, current: Release | None = None) -> Release:
+        """Return the release of a router, as `newest` does. Raises InputError."""
         version = router.removeprefix("models:/")
         if current and current.version == version:
             return current

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import NamedTuple
 
 from citer.config.params import SamplingParams
@@ -23,7 +24,7 @@ from citer.serving.server.metrics import Metrics
 from citer.serving.server.refusals import ApiError
 from citer.serving.server.releases import Release, Releases
 from citer.serving.server.replies import Form
-from citer.serving.server.shadows import Answers, Shadows
+from citer.serving.server.shadows import WAITING, Answers, Shadows
 from citer.serving.server.worker import Broken, Ticket, Worker
 from citer.serving.shadow import Keeper
 
@@ -83,6 +84,7 @@ class Service:
         self._polling = asyncio.create_task(self._poll())
         self._observing = ThreadPoolExecutor(1, "observers")
         self._judging = ThreadPoolExecutor(1, "judge")  # a verdict may take a minute
+        self._verdicts = 0  # that are not passed yet
         self._shadows = Shadows(self.worker)
 
     async def __aexit__(self, *_: object) -> None:
@@ -191,15 +193,18 @@ class Service:
         known = reply._replace(reference=reference)
         seen = self._observing.submit(_observe, call.release.observer, known)
         self.metrics.shadow_bytes.inc(sum(map(call.form.moved, (answers or {}).values())))
-        counted = self.metrics.shadowed
-        if not answers:
-            counted.labels(_verdict(call, reply, None)).inc()
+        if not answers or self._verdicts == WAITING:
+            self.metrics.shadowed.labels(_verdict(call, reply, None)).inc()
             return
+        self._verdicts += 1
         self._judging.submit(seen.result)  # a step makes tables of the log, with this row
-        verdict = self._judging.submit(_verdict, call, reply, answers)
-        verdict.add_done_callback(
-            lambda done: counted.labels("dropped" if done.cancelled() else done.result()).inc()
-        )
+        verdict = asyncio.wrap_future(self._judging.submit(_verdict, call, reply, answers))
+        verdict.add_done_callback(self._judged)
+
+    def _judged(self, verdict: asyncio.Future[str]) -> None:
+        self._verdicts -= 1
+        said = "dropped" if verdict.cancelled() else verdict.result()
+        self.metrics.shadowed.labels(said).inc()
 
     def show(self) -> None:
         """Let the metrics have what is true now."""
@@ -209,21 +214,25 @@ class Service:
     async def _poll(self) -> None:
         """Take up each new version. One that cannot be loaded changes nothing.
 
-        It is tried again ever more rarely: to load it takes memory that requests may need.
+        That one is tried again ever more rarely: to load it takes memory that requests may need.
         """
-        wait = self.settings.poll
+        waits, due = dict[str, float](), dict[str, float]()  # of routers that cannot be loaded
         while True:
-            await asyncio.sleep(wait)
-            if self.release.keeper:
+            await asyncio.sleep(self.settings.poll)
+            if self.release.keeper and not self._verdicts:  # a verdict refreshes it
                 self._judging.submit(_refresh, self.release.keeper)
+            router = ""
             try:
-                newest = await asyncio.to_thread(self._releases.newest, self.release)
+                router = await asyncio.to_thread(self._releases.latest)
+                if monotonic() >= due.get(router, 0):
+                    make = self._releases.made
+                    self.release = await asyncio.to_thread(make, router, self.release)
+                    waits, due = {}, {}
             except Exception as error:
                 said = f"the newest router cannot be used, {self.release.version} stays: {error}"
                 LOG.warning(said)
-                wait = min(2 * wait, RAREST)
-                continue
-            self.release, wait = newest, self.settings.poll
+                waits[router] = min(2 * waits.get(router, self.settings.poll), RAREST)
+                due[router] = monotonic() + waits[router]
 
 
 def _observe(observer: Observer | None, reply: Reply) -> None:

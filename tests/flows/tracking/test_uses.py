@@ -33,6 +33,14 @@ def test_each_router_uses_validation_and_each_decision_of_the_gate_uses_test(
     ]
 
 
+def test_two_machines_that_gave_one_number_are_counted_twice(registered: Path) -> None:
+    client = MlflowClient()
+    client.log_metric(run_of(version(2)).info.run_id, "validation_use", 1)
+    retrain(2, cost=0.4)
+    register()
+    assert used(3) == (3, None)
+
+
 def test_other_questions_are_counted_by_themselves(registered: Path) -> None:
     retrain(2, questions="fresh")
     register()
