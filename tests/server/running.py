@@ -60,13 +60,14 @@ class Shelf:
     failure: Exception | None = None
     looks: int = field(default=0, init=False)
 
-    def newest(self, current: Release | None = None) -> Release:
+    def latest(self) -> str:
         self.looks += 1
         if self.failure:
             raise self.failure
-        release = self.next or current
-        assert release
-        return release
+        return "models:/tiny/1"
+
+    def made(self, router: str, current: Release) -> Release:
+        return self.next or current
 
 
 @dataclass

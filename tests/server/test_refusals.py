@@ -48,6 +48,10 @@ REFUSED = [
         {"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]},
         "messages: turns before the question; expected pair.prompt: chat",
     ),
+    (
+        {"messages": [{"role": "developer", "content": "x"}, {"role": "user", "content": "y"}]},
+        "messages: turns before the question; expected pair.prompt: chat",
+    ),
     ({"max_tokens": 2000}, "tokens and up to 2000 more (max_new_tokens), expected at most 1024"),
 ]
 
@@ -72,10 +76,27 @@ def test_what_changes_no_answer_is_ignored(client: openai.OpenAI) -> None:
         "user": "me",
         "presence_penalty": 0,
         "top_p": 1,
+        "modalities": ["text"],
         "metadata": {"a": "b"},
     }
     reply = client.chat.completions.create(model="tiny", messages=parts, **harmless)
     assert reply.choices[0].message.content == plain.choices[0].message.content
+
+
+def test_a_model_is_found_by_its_name_alone(client: openai.OpenAI) -> None:
+    assert client.models.retrieve("tiny").id == "tiny"
+    with pytest.raises(openai.NotFoundError, match="model: 'huge'; expected 'tiny'"):
+        client.models.retrieve("huge")
+
+
+def test_proxies_may_not_hold_a_stream_back(client: openai.OpenAI) -> None:
+    create = client.chat.completions.with_streaming_response.create
+    with create(**asked(QUESTIONS[0], stream=True)) as reply:
+        assert (reply.headers["cache-control"], reply.headers["x-accel-buffering"]) == (
+            "no-cache",
+            "no",
+        )
+        reply.read()
 
 
 @pytest.mark.parametrize(

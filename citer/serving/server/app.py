@@ -27,6 +27,7 @@ T = TypeVar("T")
 BYTES, SPARE = 4 * CHARACTERS, 2**16
 JSON = "application/json"
 PATIENCE = 60.0  # seconds in which a body must arrive
+UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # by a proxy such as nginx
 GONE = 499  # the status that nginx logs for a client that has left; nobody reads it
 
 
@@ -56,6 +57,11 @@ def _openai(service: Service) -> APIRouter:
     @routes.get("/models")
     async def models() -> dict[str, Any]:
         return {"object": "list", "data": [_model(service)]}
+
+    @routes.get("/models/{name}")
+    async def model(name: str) -> dict[str, Any]:
+        service.check_name(name)
+        return _model(service)
 
     return routes
 
@@ -139,7 +145,7 @@ async def _answer(service: Service, kind: type[Asked], request: Request) -> Resp
     events = _events(service, call, asked)
     # Wait for the first event: until then, a failure has a status of its own.
     first = call.form.opening + await _unless_gone(request, anext(events))
-    return StreamingResponse(_joined(first, events), media_type="text/event-stream")
+    return StreamingResponse(_joined(first, events), 200, UNBUFFERED, "text/event-stream")
 
 
 async def _events(service: Service, call: Call, asked: Asked) -> AsyncGenerator[bytes]:

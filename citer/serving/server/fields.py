@@ -26,6 +26,7 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "logit_bias": ({},),
     "logprobs": (False,),
     "min_p": (0,),
+    "modalities": (["text"],),
     "n": (1,),
     "parallel_tool_calls": (True, False),
     "presence_penalty": (0,),
@@ -160,8 +161,15 @@ def read(kind: type[AnyAsked], body: bytes) -> AnyAsked:
 
 
 def _plain(message: Any) -> Any:
-    """Return a message with its text in one piece; clients may send it as a list of parts."""
-    content = message.get("content") if isinstance(message, dict) else None
+    """Return a message with its text in one piece; clients may send it as a list of parts.
+
+    OpenAI's newer name of the role `system` is `developer`.
+    """
+    if not isinstance(message, dict):
+        return message
+    if message.get("role") == "developer":
+        message = message | {"role": "system"}
+    content = message.get("content")
     if not isinstance(content, list) or not all(map(_is_text, content)):
         return message
     return message | {"content": "".join(part["text"] for part in content)}

@@ -10,18 +10,26 @@ import torch
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from citer.progress import say
 from citer.serving.server.app import make_app
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.releases import Releases
 from citer.serving.server.service import Service, Settings
 
+DRAIN = 300  # seconds for running and waiting requests, once the server shall exit
+
 
 def make_server(service: Service, keys: Sequence[str]) -> uvicorn.Server:
-    """Return a server that, once it shall exit, answers what it has received."""
-    app = make_app(service, keys)
-    return uvicorn.Server(uvicorn.Config(app, http="h11", log_level="warning", access_log=False))
+    """Return a server that, once it shall exit, answers what it has received within `DRAIN`.
+
+    It exits by itself if the engine fails.
+    """
+    app, quiet = make_app(service, keys), {"log_level": "warning", "access_log": False}
+    config = uvicorn.Config(app, http="h11", timeout_graceful_shutdown=DRAIN, **quiet)
+    server = uvicorn.Server(config)
+    service.stopped = lambda: setattr(server, "should_exit", True)
+    return server
 
 
 def run(server: uvicorn.Server, listener: socket.socket) -> None:
@@ -56,7 +64,7 @@ def accepted_keys(host: str) -> list[str]:
 def serve(settings: Settings, releases: Releases, listener: socket.socket) -> None:
     """Load the newest router with its pair, and answer until SIGTERM or SIGINT.
 
-    Raises InputError.
+    Raises InputError, TemporaryError if the engine has failed.
     """
     host, port = listener.getsockname()[:2]
     keys, metrics = accepted_keys(host), Metrics(CollectorRegistry())
@@ -70,3 +78,5 @@ def serve(settings: Settings, releases: Releases, listener: socket.socket) -> No
         torch.set_num_threads(1)  # more would slow such short forwards down
     say(f"{settings.name} ({service.release.version}) answers at http://{host}:{port}/v1")
     run(make_server(service, keys), listener)
+    if service.worker.failure:
+        raise TemporaryError(service.worker.failure)

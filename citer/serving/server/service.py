@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -78,9 +78,10 @@ class Service:
     ) -> None:
         self.settings, self.release, self.metrics = settings, release, metrics
         self._releases = releases
+        self.stopped: Callable[[], object] = lambda: None  # called if the engine fails
 
     async def __aenter__(self) -> None:
-        self.worker = Worker()
+        self.worker = Worker(self.stopped)
         self._polling = asyncio.create_task(self._poll())
         self._observing = ThreadPoolExecutor(1, "observers")
         self._judging = ThreadPoolExecutor(1, "judge")  # a verdict may take a minute
@@ -102,9 +103,7 @@ class Service:
     def call(self, asked: Asked) -> Call:
         """Check a request. Raises InputError, ApiError for another model."""
         name, default, release = self.settings.name, self.settings.sampling, self.release
-        if asked.model != name:
-            found = f"model: {asked.model!r}; expected {name!r}"
-            raise ApiError(404, found, code="model_not_found")
+        self.check_name(asked.model)
         deployment, rule = release.deployment, asked.rule or release.rule
         policy = deployment.policy(rule)
         prices = Prices.of(deployment.pair, weight_bytes(policy.scorer))
@@ -124,6 +123,12 @@ class Service:
             # Sampled as at registration, with whichever seed.
             promised=asked.rule is asked.limit is asked.stop is None and sampler.params == default,
         )
+
+    def check_name(self, model: str) -> None:
+        """Raise ApiError for another model."""
+        if model != self.settings.name:
+            found = f"model: {model!r}; expected {self.settings.name!r}"
+            raise ApiError(404, found, code="model_not_found")
 
     def check_open(self) -> None:
         """Raise ApiError if no call is taken."""

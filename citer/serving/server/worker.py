@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from citer.decoding.policy import Policy
 from citer.decoding.sequence import Handle
 from citer.errors import InputError
 
-STOPPED = "the engine has stopped, the server must be started again"
+STOPPED = "the engine has stopped, and so does the server"
 
 
 class Broken(NamedTuple):
@@ -42,10 +42,11 @@ class Worker:
     Between two steps, an engine gets its new requests and drops those of clients that left. A
     patient one has a slot only while no client needs it, and may begin again. `open` are the
     tickets that are not answered, in the order of their arrival. `failure` is the reason why the
-    engines stopped, or None.
+    engines stopped, or None; `stopped` is called then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stopped: Callable[[], object] = lambda: None) -> None:
+        self._stopped = stopped
         self.open: dict[Ticket, None] = {}
         self.failure: str | None = None
         self._handles: dict[Ticket, Handle] = {}  # of the requests that an engine has
@@ -84,6 +85,7 @@ class Worker:
             self.failure = f"{STOPPED}: {type(error).__name__}: {error}"
             for ticket in [*self.open]:
                 self._hand_out(ticket, Broken(self.failure))
+            self._stopped()
 
     async def _round(self) -> None:
         for engine in {ticket.engine: None for ticket in (*self.open, *self._handles)}:
