@@ -72,6 +72,14 @@ def test_ray_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         executor_for(ON_GPU, WorkerParams(executor="ray"))
 
 
+def test_an_actor_has_one_gpu_so_it_holds_no_llm_on_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("citer.models.outlined.find_spec", lambda name: name)
+    with pytest.raises(InputError, match=r"^workers.executor: ray: expected local, as pair\.llm_"):
+        executor_for(ON_GPU._replace(fits_one_gpu=False), WorkerParams(executor="ray"))
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "h:x", "h:99999999"])
 def test_an_address_where_nothing_answers_is_refused(
     monkeypatch: pytest.MonkeyPatch, address: str

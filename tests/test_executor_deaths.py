@@ -4,6 +4,8 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
+from weakref import WeakSet
 
 import pytest
 
@@ -31,6 +33,22 @@ class DieAt5:
             os.kill(os.getpid(), signal.SIGKILL)
         advance(1)
         return item
+
+
+class Engine:
+    """Tells how many engines its process holds."""
+
+    held: ClassVar = WeakSet["Engine"]()
+
+    def __init__(self) -> None:
+        self.layers = 2
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        vars(self).update(state)
+        self.held.add(self)
+
+    def __call__(self, item: int, /, *, advance: Advance) -> int:
+        return len(self.held)
 
 
 @pytest.fixture(params=[1, 2, 4])
@@ -89,3 +107,10 @@ def test_no_unit_is_to_blame_for_a_process_that_died_between_two_runs(
     assert len([*spawned.run(DieAt5(tmp_path, 0), UNITS[:2], lambda _: None)]) == 2
     end_workers()
     assert [*spawned.run(DieAt5(tmp_path, 2), [UNITS[5]], lambda _: None)] == [5]
+
+
+@pytest.mark.slow
+def test_a_process_of_a_device_drops_an_engine_before_the_next_one_runs(spawned: Executor) -> None:
+    """Its KV caches may fill a GPU."""
+    for _ in range(2):
+        assert set(spawned.run(Engine(), UNITS, lambda _: None)) == {1}

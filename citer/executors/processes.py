@@ -179,22 +179,19 @@ def _serve(pipe: Connection, device: str, job: Job[Any, Any] | None) -> None:
     gc.freeze()  # collection writes to pages shared with the parent, and a write copies the page
     pipe.send(READY)
     with suppress(EOFError):  # the parent needs no more workers
-        while True:
-            pickled, unit = pipe.recv()
-            job = _answer(pipe, pickled, unit, job)
+        _answer(pipe, job)
 
 
-def _answer(
-    pipe: Connection, pickled: bytes | None, unit: Unit[Any], job: Job[Any, Any] | None
-) -> Job[Any, Any] | None:
-    """Send the progress and the result or the exception of a unit. Return the loaded job."""
-    try:
-        with noted(unit):
-            job = pickle.loads(pickled) if pickled else job
-            assert job
-            result = _Result(job(unit.inputs, advance=pipe.send))
-        pipe.send(result)
-    except Exception as error:
-        error.add_note(format_exc())
-        pipe.send(error)
-    return job
+def _answer(pipe: Connection, job: Job[Any, Any] | None) -> None:
+    """Send the progress and the result or the exception of each unit."""
+    while True:
+        pickled, unit = pipe.recv()
+        try:
+            with noted(unit):
+                job = pickle.loads(pickled) if pickled else job  # nothing holds the one before
+                assert job
+                result = _Result(job(unit.inputs, advance=pipe.send))
+            pipe.send(result)
+        except Exception as error:
+            error.add_note(format_exc())
+            pipe.send(error)

@@ -157,10 +157,10 @@ class SlotCache:
     def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Batch:
         """Prepare a forward of `counts[n]` new tokens in `slots[n]` (see `lay_out`)."""
         starts = [self.lengths[slot] for slot in slots]
-        for slot, count in zip(slots, counts, strict=True):
-            self.lengths[slot] += count
         batch = lay_out(slots, starts, counts, wanted, self.keys_LSKPD.device)
         self.reserve(batch.span)
+        for slot, count in zip(slots, counts, strict=True):
+            self.lengths[slot] += count
         return batch
 
     def update(
@@ -196,12 +196,12 @@ class SlotCache:
             self.lengths[slot] = length
 
     def reserve(self, needed: int) -> None:
-        """Grow the cache to at least `needed` positions per slot."""
+        """Grow the cache to at least `needed` positions per slot. It stays if memory runs out."""
         if needed <= self.capacity:
             return
         extra = -(-needed // GROWTH) * GROWTH - self.capacity
-        self.keys_LSKPD = pad(self.keys_LSKPD, (0, 0, 0, extra))
-        self.values_LSKPD = pad(self.values_LSKPD, (0, 0, 0, extra))
+        larger = [pad(kv, (0, 0, 0, extra)) for kv in self._both]
+        self.keys_LSKPD, self.values_LSKPD = larger
 
     @property
     def _both(self) -> tuple[Tensor, Tensor]:

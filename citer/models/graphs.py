@@ -191,7 +191,7 @@ def cuda_graphs(model: LanguageModel, cache: SlotCache) -> Graphs | None:
     """Make graphs for a model on a GPU, unless `pair.cuda_graphs` is off."""
     switched_off = model.params and not model.params.cuda_graphs
     captured = model.device.type == "cuda" and not switched_off
-    return Graphs(model, cache, cuda_capture) if captured else None
+    return Graphs(model, cache, partial(cuda_capture, model.device)) if captured else None
 
 
 def no_graphs(model: LanguageModel, cache: SlotCache) -> None:
@@ -211,14 +211,16 @@ def _power(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def cuda_capture() -> Capture:
-    """Make a `Capture` whose graphs share one memory pool.
+def cuda_capture(device: torch.device) -> Capture:
+    """Make a `Capture` for a device, whose graphs share one memory pool.
 
     They can share it because one graph runs at a time, and its output is read before the next one
     runs. Each call makes a new pool, since torch refuses a pool after all its graphs are freed.
+    Another thread may load a model during a capture.
     """
-    stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+    stream, pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
 
+    @torch.cuda.device(device)
     def capture(forward: Run) -> Run:
         # Warm up on the stream of the capture, so that cuBLAS allocates its workspace there.
         stream.wait_stream(torch.cuda.current_stream())
@@ -228,7 +230,7 @@ def cuda_capture() -> Capture:
         graph = torch.cuda.CUDAGraph()
         gc.disable()  # freeing another graph during a capture would invalidate it
         try:
-            with torch.cuda.graph(graph, pool=pool, stream=stream):
+            with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
                 out = forward()
         finally:
             gc.enable()

@@ -57,11 +57,15 @@ def outline_model(name: str, folder: ModelFolder, params: PairParams) -> Languag
 def executor_for(placed: Pair | LanguageModel, workers: WorkerParams) -> Executor:
     """Return a process for each visible GPU, forks for a small model on a CPU, or this process.
 
-    Raises InputError if Ray is not installed, or if no cluster answers.
+    Raises InputError if Ray is not installed, if no cluster answers, or if an actor, which has one
+    GPU, would not hold the pair.
     """
     if workers.executor == "ray":
         if find_spec("ray") is None:
             raise InputError(f"workers.executor: 'ray' is not installed; {with_extra('ray')}")
+        if placed.device.type == "cuda" and not placed.fits_one_gpu:
+            expected = "expected local, as pair.llm_device_map divides the LLM among GPUs"
+            raise InputError(f"workers.executor: ray: {expected}")
         from citer.executors.actors import connect
 
         return connect("GPU" if placed.device.type == "cuda" else "CPU")

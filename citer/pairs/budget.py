@@ -62,21 +62,23 @@ class Workload:
         held_out = min(params.train.holdout * preference, MOST_HELD_OUT)
         rows = 2 if params.references.source == "both" else 1  # of a question
         learnt = params.finetune.epochs * rows * kept["sft"]
-        bounds = {*params.evaluate.bounds}
+        bounds = params.evaluate.bounds
         alone = judged + preference * ("query" in bounds)
         routed = SHARED * self._routed(AUDITED)
         a_rule = (TESTED * judged + held_out) * routed
         fixed, new = _rules(params.evaluate)
         graded = share["preference"] * self.graded
         by_suffix = preference if params.label.method == "suffix" else preference - graded
+        labels = rows * self._label(preference, graded, by_suffix)
+        read = (self.prompt + self.answer) * self.slm.prompt  # by the SLM
         seconds = {
             "references": written * self._alone(self.llm),
-            "score_llm": preference * (self.prompt + self.answer) * self.llm.prompt,
-            "finetune": LEARNING * learnt * (self.prompt + self.answer) * self.slm.prompt,
+            "score_llm": rows * preference * (self.prompt + self.answer) * self.llm.prompt,
+            "finetune": LEARNING * learnt * read,
             "rivals": alone * (self._routed(0) + self._alone(self.llm))
-            + len(bounds - {"query"}) * len(params.evaluate.fractions) * test * routed
+            + test * (("random" in bounds) * self._routed(AUDITED) + ("oracle" in bounds) * read)
             + fixed * a_rule,
-            "label": len(params.iterations) * self._label(preference, graded, by_suffix),
+            "label": len(params.iterations) * labels,
             "evaluate": len(params.iterations) * new * a_rule,
         }
         return {stage: total / 60 for stage, total in seconds.items()}
@@ -151,7 +153,15 @@ class Plan(NamedTuple):
 
 
 def plan(work: Workload, params: Params, minutes: float) -> Plan:
-    """Cut until the forecast fits, or until there is nothing left to cut."""
+    """Cut until the forecast fits, or until there is nothing left to cut.
+
+    Cuts that save little are made only if the others do not suffice.
+    """
+    found = _plan(work, params, minutes, WORTH * minutes)
+    return found if found.minutes <= minutes else _plan(work, params, minutes, 0)
+
+
+def _plan(work: Workload, params: Params, minutes: float, least: float) -> Plan:
     made: list[Cut] = []
     left = total(work, params)
     for changes in _changes(work, params):
@@ -159,7 +169,7 @@ def plan(work: Workload, params: Params, minutes: float) -> Plan:
             break
         smaller = changed(params, changes)
         saved = left - total(work, smaller)
-        if saved > WORTH * minutes:
+        if saved > least:
             made.append(Cut(changes, saved))
             params, left = smaller, left - saved
     return Plan(made, left)

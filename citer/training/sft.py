@@ -72,7 +72,7 @@ def finetune(
 def plan(base: Path, pair: PairParams, params: FinetuneParams, seed: int, steps: int) -> Job:
     """Choose the device and the precision. Decide what "auto" stands for: "on" on a GPU.
 
-    Raises InputError if `zero` or `processes` do not fit DeepSpeed or the machine.
+    Raises InputError if `zero`, `processes` or `deepspeed` do not fit the machine or each other.
     """
     on_gpu = resolve_device(pair.device).type == "cuda"
     choice = {"on": True, "off": False, "auto": on_gpu}
@@ -83,6 +83,10 @@ def plan(base: Path, pair: PairParams, params: FinetuneParams, seed: int, steps:
     if params.zero != 2 and not deepspeed:
         expected = "expected 2 or finetune.deepspeed: on"
         raise InputError(f"finetune.zero: {params.zero}: needs DeepSpeed, {expected}")
+    if on_gpu and not deepspeed and torch.cuda.device_count() > 1:
+        several = f"off: {torch.cuda.device_count()} GPUs are visible"
+        expected = "expected auto, on, or CUDA_VISIBLE_DEVICES with one of them"
+        raise InputError(f"finetune.deepspeed: {several}; {expected}")
     if on_gpu and params.processes > torch.cuda.device_count():
         raise InputError(f"{setting}: expected at most {torch.cuda.device_count()}, one per GPU")
     return Job(

@@ -108,6 +108,8 @@ def test_what_saves_little_is_left_as_it_is() -> None:
     whole = total(work, PARAMS)
     assert "label.method" in plan(work, PARAMS, 0.0).changes
     assert "label.method" not in plan(work, PARAMS, 0.3 * whole).changes
+    least = plan(work, PARAMS, 0.0).minutes
+    assert plan(work, PARAMS, 1.001 * least).minutes <= 1.001 * least  # nothing else suffices
 
 
 def test_short_grids_stay() -> None:

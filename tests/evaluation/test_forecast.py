@@ -113,10 +113,12 @@ def test_at_most_200_questions_are_held_out() -> None:
     assert work.minutes(settings())["evaluate"] == pytest.approx(expected)
 
 
-def test_the_other_bounds_answer_once_for_each_llm_fraction() -> None:
-    with_bounds, without = minutes(SLOW, FAST), minutes(SLOW, FAST, **{"evaluate.bounds": []})
-    expected = 2 * 1 * 30 * SHARED * 2.0 / 60
-    assert with_bounds["rivals"] - without["rivals"] == pytest.approx(expected)
+@pytest.mark.parametrize(("bound", "seconds"), [("random", 2.0), ("oracle", 110 * 0.01)])
+def test_of_the_other_bounds_one_answers_the_test_questions_and_one_reads_the_llms_answers(
+    bound: str, seconds: float
+) -> None:
+    more, none = (minutes(SLOW, FAST, **{"evaluate.bounds": each}) for each in ([bound], []))
+    assert more["rivals"] - none["rivals"] == pytest.approx(30 * seconds / 60)
 
 
 def test_the_llm_alone_writes_references() -> None:
@@ -130,6 +132,13 @@ def test_finetuning_reads_and_learns_each_row() -> None:
     assert minutes(SLOW, FAST, **asked)["finetune"] == pytest.approx(expected)
     twice = minutes(SLOW, FAST, **asked, **{"references.source": "both"})
     assert twice["finetune"] == pytest.approx(2 * expected)
+
+
+@pytest.mark.parametrize("stage", ["score_llm", "label"])
+def test_with_both_references_a_preference_question_has_two_rows(stage: str) -> None:
+    one, both = (minutes(SLOW, SLOW, **{"references.source": each}) for each in ("given", "both"))
+    assert one[stage] > 0
+    assert both[stage] == pytest.approx(2 * one[stage])
 
 
 def test_at_most_as_many_questions_count_as_are_kept() -> None:

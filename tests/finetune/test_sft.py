@@ -140,6 +140,16 @@ def test_processes_that_do_not_fit_are_refused(fields: dict, complaint: str) -> 
         plan(Path("slm"), PLACEMENT, changed(**fields), SEED, 10)
 
 
+def test_one_process_without_deepspeed_sees_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """trl refuses `nn.DataParallel`, which transformers takes for several GPUs."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    pair = PLACEMENT.model_copy(update={"device": "cuda"})
+    with pytest.raises(InputError, match=r"^finetune.deepspeed: off: 2 GPUs are visible; expected"):
+        plan(Path("slm"), pair, changed(deepspeed="off"), SEED, 10)
+    assert plan(Path("slm"), pair, changed(deepspeed="auto"), SEED, 10).deepspeed
+
+
 def test_a_cpu_trains_without_deepspeed_unless_it_is_on() -> None:
     plans = {
         mode: plan(Path("slm"), PLACEMENT, changed(deepspeed=mode), SEED, 10)
@@ -186,7 +196,7 @@ def test_a_gpu_trains_under_deepspeed_in_the_pairs_precision(
     assert plan(Path("slm"), half, auto, SEED, 10).bf16
     assert plan(Path("slm"), half, auto, SEED, 10).checkpointing
     assert not plan(
-        Path("slm"), half, changed(gradient_checkpointing="off"), SEED, 10
+        Path("slm"), half, changed(gradient_checkpointing="off", deepspeed="auto"), SEED, 10
     ).checkpointing
     with pytest.raises(InputError, match="expected at most 2, one per GPU"):
         plan(Path("slm"), half, auto.model_copy(update={"processes": 4}), SEED, 10)

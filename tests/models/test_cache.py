@@ -1,5 +1,7 @@
 """The slot cache against the cache of transformers."""
 
+from itertools import count
+
 import pytest
 import torch
 from transformers import DynamicCache
@@ -87,6 +89,28 @@ def test_a_growing_cache_keeps_its_content(pair: Pair) -> None:
     before = runner.cache.capacity
     hidden = feed(runner, [1], [ids])
     assert runner.cache.capacity > before
+    torch.testing.assert_close(hidden, next_hidden(pair.slm, ids))
+
+
+def test_a_cache_that_cannot_grow_stays_whole(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, memory may suffice for the keys, but not for the values."""
+    ids = rows(200)[0]
+    runner = ModelRunner(pair.slm, slots=2)
+    feed(runner, [1], [ids[:60]])
+    calls = count()
+
+    def full(tensor: torch.Tensor, padding: tuple[int, ...]) -> torch.Tensor:
+        if next(calls):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return torch.nn.functional.pad(tensor, padding)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("citer.models.cache.pad", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            feed(runner, [1], [ids])
+    assert runner.cache.values_LSKPD.shape == runner.cache.keys_LSKPD.shape
+    assert runner.cache.lengths == [0, 60]
+    hidden = feed(runner, [1], [ids])
     torch.testing.assert_close(hidden, next_hidden(pair.slm, ids))
 
 

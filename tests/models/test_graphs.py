@@ -178,15 +178,18 @@ def test_long_forwards_are_not_captured(pair: Pair, rows: int, tokens: int, capt
 def test_a_model_on_a_gpu_is_captured_unless_cuda_graphs_are_off(
     pair: Pair, switch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("citer.models.graphs.cuda_capture", Traced)
+    on = list[torch.device]()
+    monkeypatch.setattr("citer.models.graphs.cuda_capture", lambda device: on.append(device))
     folders = {"slm": str(pair.slm.path), "llm": str(pair.llm.path)}
     params = PairParams(**folders, device="cpu", dtype="float32", cuda_graphs=switch)
     pair_on_gpu = load_pair(PairFolder(pair.slm.path, pair.llm.path), params)
-    for model in (pair_on_gpu.slm, pair_on_gpu.llm):
-        vars(model)["device"] = torch.device("cuda")
+    devices = [torch.device("cuda", 1), torch.device("cuda", 0)]  # with pair.llm_device_map
+    for model, device in zip((pair_on_gpu.slm, pair_on_gpu.llm), devices, strict=True):
+        vars(model)["device"] = device
     engine = Engine(pair_on_gpu, 1, 8)
     runners = (engine._slm, engine._verifier._runner)
     assert [bool(runner._graphs) for runner in runners] == [switch, switch]
+    assert on == (devices if switch else [])
     assert "cuda_graphs" not in str(pair_on_gpu.identity)
 
 

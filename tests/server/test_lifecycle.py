@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+import torch
 
 from citer.models.pair import Pair
 from citer.rule import Rule
@@ -155,6 +156,23 @@ def test_the_death_of_the_engine_is_told_to_all_at_once(
         assert not server.thread.is_alive()  # a supervisor starts it again
         assert "the LLM is lost" in str(server.service.worker.failure)
         assert server.service.worker.clients == 0
+
+
+def test_memory_that_runs_out_ends_the_requests_in_flight_alone(kin: Pair) -> None:
+    """A long prompt lets the KV cache of every slot grow."""
+    with running(deployed(kin)) as server:
+        full = iter([torch.OutOfMemoryError("CUDA out of memory")])
+
+        def watch() -> None:
+            if error := next(full, None):
+                raise error
+
+        server.engine.watch = watch
+        with pytest.raises(openai.InternalServerError, match=r"lower answer\.slots") as caught:
+            ask(server, QUESTIONS[0])
+        assert caught.value.status_code == 503
+        assert ask(server, QUESTIONS[0]).choices[0].message.content
+        assert server.service.worker.failure is None
 
 
 def test_an_observer_sees_whole_answers_to_chats_and_its_errors_change_no_answer(

@@ -12,7 +12,9 @@ from citer.decoding.engine import Engine, Finished
 from citer.decoding.policy import Policy
 from citer.decoding.sequence import Handle
 from citer.errors import InputError
+from citer.executors.memory import advice, ran_out
 
+FULL = "memory ran out; "
 STOPPED = "the engine has stopped, and so does the server"
 
 
@@ -109,10 +111,14 @@ class Worker:
     async def _step(self, engine: Engine, tickets: Mapping[Handle, Ticket]) -> None:
         try:
             events = await asyncio.get_running_loop().run_in_executor(self._thread, engine.step)
-        except InputError as error:  # of the server that runs the LLM; later requests may get on
+        except Exception as error:
+            if not isinstance(error, InputError) and not ran_out(error):
+                raise
+            # Of the server that runs the LLM, or of a long prompt: later requests may get on.
             logging.getLogger(__name__).error("%s", error)
+            reason = str(error) if isinstance(error, InputError) else f"{FULL}{advice('serve')}"
             for ticket in tickets.values():
-                self._hand_out(ticket, Broken(str(error)))
+                self._hand_out(ticket, Broken(reason))
             return
         for event in events:
             ticket = tickets[event.handle]
