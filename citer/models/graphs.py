@@ -12,7 +12,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -220,25 +220,29 @@ def cuda_capture(device: torch.device) -> Capture:
     """
     stream, pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
 
-    @torch.cuda.device(device)
     def capture(forward: Run) -> Run:
-        # Warm up on the stream of the capture, so that cuBLAS allocates its workspace there.
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                forward()
-        graph = torch.cuda.CUDAGraph()
-        gc.disable()  # freeing another graph during a capture would invalidate it
-        try:
-            with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
-                out = forward()
-        finally:
-            gc.enable()
-
-        def replay() -> Tensor:
-            graph.replay()
-            return out
-
-        return replay
+        with torch.cuda.device(device):
+            return _captured(forward, stream, pool)
 
     return capture
+
+
+def _captured(forward: Run, stream: torch.cuda.Stream, pool: Any) -> Run:
+    # Warm up on the stream of the capture, so that cuBLAS allocates its workspace there.
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UPS):
+            forward()
+    graph = torch.cuda.CUDAGraph()
+    gc.disable()  # freeing another graph during a capture would invalidate it
+    try:
+        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+            out = forward()
+    finally:
+        gc.enable()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return out
+
+    return replay

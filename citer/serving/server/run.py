@@ -25,8 +25,13 @@ def make_server(service: Service, keys: Sequence[str]) -> uvicorn.Server:
 
     It exits by itself if the engine fails.
     """
-    app, quiet = make_app(service, keys), {"log_level": "warning", "access_log": False}
-    config = uvicorn.Config(app, http="h11", timeout_graceful_shutdown=DRAIN, **quiet)
+    config = uvicorn.Config(
+        make_app(service, keys),
+        http="h11",
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=DRAIN,
+    )
     server = uvicorn.Server(config)
     service.stopped = lambda: setattr(server, "should_exit", True)
     return server
