@@ -24,12 +24,6 @@ def check_target(target: str) -> None:
         raise InputError(f"{target}: {TARGET}") from None
 
 
-def check_uri(uri: str) -> None:
-    """Raise InputError if `uri` is not of the form of a registered router's."""
-    if not re.fullmatch(r"models:/[^/@]+[/@][^/@]+", uri):
-        raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
-
-
 def check_writable() -> None:
     """Raise InputError with the first file of the project that cannot be written."""
     for name in WRITTEN:

@@ -7,7 +7,6 @@ when the caller lets go or ends, even by SIGKILL: first with SIGTERM, so that la
 their ranks, then with SIGKILL. If the keeper is killed, the worker ends the tree.
 """
 
-import ctypes
 import os
 import re
 import signal
@@ -26,9 +25,9 @@ from typing import Any, Literal
 
 import psutil
 
+from citer.data.tasks.own_box import SUBREAPER, prctl
+
 GRACE_SECONDS = 10
-PR_SET_CHILD_SUBREAPER = 36
-ADOPTS = sys.platform == "linux"
 NAME = re.compile(r"citer-run-(\d+)-.+")  # of a temporary folder; the number is a run's pid
 
 
@@ -74,7 +73,7 @@ KILLED = shell_status(-signal.SIGKILL)
 def _keep(caller: Connection, work: Callable[..., Any], args: Sequence[Any]) -> None:
     """Be the keeper, in a session of its own, which signals from the terminal do not reach."""
     os.setsid()
-    _adopt_orphans()
+    prctl(SUBREAPER, 1)  # orphaned descendants become children, so that none is lost
     worker = get_context("fork").Process(target=_work, args=(caller, work, args))
     worker.start()
     Thread(target=_end_with, args=(caller, worker), daemon=True).start()
@@ -125,24 +124,15 @@ def _parent() -> BaseProcess:
 
 def end_all() -> None:
     """End all descendants, then this process."""
-    _adopt_orphans()
+    prctl(SUBREAPER, 1)
     _end_descendants()
     os._exit(1)
 
 
-def _adopt_orphans() -> None:
-    """Make this process the new parent of orphaned descendants, so that none is lost."""
-    if ADOPTS:
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def _end_descendants() -> None:
-    """End parents before children, so that a command can still use its children to shut down.
-
-    On a system where orphans are not adopted, end all descendants at once.
-    """
+    """End parents before children, so that a command can still use its children to shut down."""
     while _has_children():
-        descendants = psutil.Process().children(recursive=not ADOPTS)
+        descendants = psutil.Process().children()
         _send(signal.SIGTERM, descendants)
         _, alive = psutil.wait_procs(descendants, GRACE_SECONDS)
         _send(signal.SIGKILL, alive)

@@ -26,7 +26,7 @@ from citer.storage.tables import write_json
 from flows import stage_process
 from flows.dvc_commands import TMP, DvcError, Log, dvc, locked
 from flows.own import check_versioned, is_own
-from flows.process_tree import ADOPTS, received, tree
+from flows.process_tree import received, tree
 from flows.repair_dvc import repair
 from flows.stage_process import Answer, StageError, failure
 
@@ -63,11 +63,10 @@ def one_run(log: Log) -> Iterator[None]:
 
 def _shorten_paths_of_sockets() -> None:
     """Name the fork server's folder by a short path: one of a socket has at most 107 characters."""
-    if ADOPTS:  # there is /proc
-        folder = os.open(tempfile.gettempdir(), os.O_RDONLY)
-        tempfile.tempdir = f"/proc/{os.getpid()}/fd/{folder}"
-        util.get_temp_dir()  # made once for all processes
-        tempfile.tempdir = None
+    folder = os.open(tempfile.gettempdir(), os.O_RDONLY)
+    tempfile.tempdir = f"/proc/{os.getpid()}/fd/{folder}"
+    util.get_temp_dir()  # made once for all processes
+    tempfile.tempdir = None
 
 
 def plan() -> dict[str, bool]:

@@ -1,5 +1,6 @@
 """`citer generate`: answer questions with a router."""
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -114,9 +115,8 @@ def check_router(router: str) -> None:
     """Raise InputError if `--router` names neither a registered router nor a router's folder."""
     if router.startswith("models:/"):
         need("pipeline", "--router models:/…")
-        from flows.checks import check_uri
-
-        check_uri(router)
+        if not re.fullmatch(r"models:/[^/@]+[/@][^/@]+", router):
+            raise InputError(f"{router}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
     elif not Path(router, "router.json").is_file():
         expected = "expected models:/NAME@ALIAS or a router's folder"
         raise InputError(f"--router: {router!r}: no router.json there, {expected}")

@@ -75,13 +75,11 @@ class ReferenceParams(Section):
 class LoraParams(Section):
     """A low-rank adapter, W + alpha / rank · B A (arXiv 2106.09685), merged into the written SLM.
 
-    `targets`: names of linear layers, such as `q_proj`. By default all but the output head.
+    All linear layers have one, but for the output head.
     """
 
     rank: Annotated[int, Field(gt=0, le=2**14)] = 16
     alpha: Annotated[int, Field(gt=0, le=2**16)] = 32
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    targets: Annotated[tuple[str, ...], SomeListed] | None = None
 
 
 class FinetuneParams(Section):

@@ -5,13 +5,12 @@ The loss is computed on the references, not the prompts.
 
 import math
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
@@ -19,7 +18,7 @@ from citer.config.params import FinetuneParams, PairParams
 from citer.data.problems import Problem
 from citer.errors import InputError
 from citer.models.device import resolve_device
-from citer.models.folder import ModelFolder, outline
+from citer.models.folder import ModelFolder
 from citer.models.room import check_longest
 from citer.storage.code import code_digest
 from citer.storage.tables import digest, partial_dir, remove, replacing, write_table, writing
@@ -49,8 +48,6 @@ def finetune(
         _publish(base.path, base, output)
         return []
     job = plan(base.path, pair, params, seed, steps)
-    if params.lora and params.lora.targets:
-        _check_targets(base.path, params.lora.targets)
     rows = encode_rows(base, problems, params.max_length)
     settings = job.model_dump_json(), code_digest("finetune")
     folder = partial_dir("finetune", digest(base.path, *settings, *map(str, rows)))
@@ -107,20 +104,6 @@ def _bf16(dtype: str, on_gpu: bool) -> bool:
     if on_gpu:
         return dtype in ("bfloat16", "float16") and torch.cuda.is_bf16_supported()
     return dtype == "bfloat16"
-
-
-def _check_targets(base: Path, targets: Iterable[str]) -> None:
-    """Raise InputError if the model lacks a target layer. Reads no weights."""
-    network = outline(base)
-    names = {
-        path.rpartition(".")[2]: None
-        for path, layer in network.named_modules()
-        if isinstance(layer, nn.Linear) and layer is not network.get_output_embeddings()
-    }
-    for name in targets:
-        if name not in names:
-            expected = f"expected some of {', '.join(names)}"
-            raise InputError(f"finetune.lora.targets: {name!r}: not in {base}, {expected}")
 
 
 def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int) -> list[Row]:

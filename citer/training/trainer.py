@@ -88,8 +88,7 @@ def _peft_config(lora: LoraParams) -> LoraConfig:
     return LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=list(lora.targets) if lora.targets else "all-linear",
+        target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
 

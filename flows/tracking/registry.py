@@ -24,7 +24,6 @@ from citer.serving.evidence import evidence_place, is_there
 from citer.serving.status import standings
 from citer.stages import paths
 from citer.storage.tables import read_json
-from flows.checks import check_uri
 from flows.dvc_commands import push
 from flows.tracking import describe
 from flows.tracking.answers import deployed, judge
@@ -114,7 +113,6 @@ def resolved(uri: str) -> str:
 
     Raises InputError if no version has that alias.
     """
-    check_uri(uri)
     name, at, alias = uri.removeprefix("models:/").partition("@")
     if not at:
         return uri
@@ -130,7 +128,6 @@ def fetched_bundle(uri: str) -> Iterator[Path]:
 
     The folder also holds the finetuned SLM. Raises InputError if the version does not exist.
     """
-    check_uri(uri)
     open_store(load_params().register_.experiment)
     with TemporaryDirectory() as folder:
         try:

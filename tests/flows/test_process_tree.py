@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.process_tree import ADOPTS, received, tree
+from flows.process_tree import received, tree
 from tests.flows.servers import until
 
 # A launcher that starts a rank in a session of its own, as torchrun does, and prints its pid.
@@ -120,7 +120,6 @@ def test_a_child_that_psutil_misses_once_is_ended() -> None:
     assert dead(int(said.stdout), seconds=0)
 
 
-@pytest.mark.skipif(not ADOPTS, reason="all at once, elsewhere")
 def test_a_command_ends_before_its_children(tmp_path: Path) -> None:
     with launched(NEEDY, tmp_path / "said"):
         pass

@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from flows.dvc_commands import LOCK, dvc
-from flows.process_tree import ADOPTS
 from flows.repro import reproduce
 from flows.stage_process import StageError
 from tests.flows.conftest import Pipeline
@@ -81,7 +80,6 @@ def test_a_stage_ends_with_its_keeper(running: Running) -> None:
     assert said.decode().split()[-1] == StageError.__name__
 
 
-@pytest.mark.skipif(not ADOPTS, reason="reads /proc")
 def test_a_command_whose_keeper_was_killed_has_failed(pipeline: Pipeline) -> None:
     pipeline({"kills": {"cmd": KILLS_KEEPER, "outs": ["written"]}})
     with pytest.raises(StageError, match="kills: its keeper was killed"):
