@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from random import Random
+from typing import Any
 
 from citer.config.params import ShadowParams
 from citer.data.problems import Problem
@@ -53,13 +54,27 @@ class Keeper:
 
     def __post_init__(self) -> None:
         self._last, self._said = self.clock(), False  # whether it was said that it lapsed
-        self._reported = 0
+        self._reported = after = self._begin()
         # For those who read the evidence alone.
         settings = self.settings.model_dump(include={"false_alarms", "shadow_deadline"})
-        recorded = {"promise": self.promise.model_dump(), "since": now(), **settings}
+        recorded = {"promise": self._promised, "after": after, "since": now(), **settings}
         self.evidence.declare(self.version, json.dumps(recorded))
-        self.standing = Standing(self.promise, self.settings.false_alarms)
+        self.standing = Standing(self.promise, self.settings.false_alarms, seen=after)
         self.refresh()
+
+    def _begin(self) -> int:
+        """Return the number of the last entry that does not count: it is of another router.
+
+        A name may come again, in another registry or as a folder with another content.
+        """
+        known = json.loads(self.evidence.promises().get(self.version, "{}"))
+        if known.get("promise") in (None, self._promised):
+            return int(known.get("after", 0))
+        return max((entry.number for entry in self.evidence.after(self.version)), default=0)
+
+    @property
+    def _promised(self) -> Any:
+        return self.promise.model_dump(mode="json")
 
     @property
     def rule(self) -> Rule:

@@ -21,11 +21,12 @@ def standings(place: str) -> dict[str, Standing]:
     for version, recorded in evidence.promises().items():
         try:
             fields = json.loads(recorded)
-            standing = Standing(Promise(**fields["promise"]), fields["false_alarms"])
+            promise, begin = Promise(**fields["promise"]), fields.get("after", 0)
+            standing = Standing(promise, fields["false_alarms"], seen=begin)
         except (ValueError, LookupError):
             raise InputError(f"{place}: {version}: not evidence that this citer reads") from None
         found[version] = standing
-        found[version].take(evidence.after(version))
+        found[version].take(evidence.after(version, standing.seen))
     return found
 
 

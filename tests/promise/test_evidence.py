@@ -20,6 +20,7 @@ from citer.rule import LLM, Rule
 from citer.serving.evidence import Evidence
 from citer.serving.promise import Promise, Standing, Step
 from citer.serving.shadow import Keeper, judged
+from citer.serving.status import standings
 
 RULE, EXACT = Rule.parse("score 0.1"), Rule.parse("every 4 audit 1")
 PROMISE = Promise(path=[str(RULE), str(EXACT)], graded=0.05, same=0.1, delta=0.05)
@@ -204,3 +205,20 @@ def test_an_answer_that_counts_for_nothing_leaves_a_promise_lapsed(tmp_path: Pat
     now[0] += 25 * 3600
     assert one.take(problem("4"), {RULE: "#### 4", LLM: "#### 5"}) == [None]
     assert one.lapsed
+
+
+def test_another_promise_of_an_equal_name_begins_anew(tmp_path: Path) -> None:
+    """A new registry, or another router in the same folder."""
+    path, told = tmp_path / "evidence.db", list[Step]()
+    one = keeper(path, told)
+    while one.rule == RULE:
+        lose(one)
+    other = PROMISE.model_copy(update={"delta": 0.1})
+    for _ in range(2):  # the second is a restart
+        made = Keeper("v/1", other, Evidence(path), ALWAYS)
+        assert made.rule == RULE
+        assert made.standing.shadowed == 0
+    lose(made)
+    [found] = standings(str(path)).values()
+    assert (found.place, found.shadowed, found.lost) == (0, 1, 1)
+    assert keeper(path).rule == RULE  # the first promise is no longer known
