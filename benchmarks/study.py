@@ -92,8 +92,8 @@ def _scored(value: str) -> Has:
 SPECULATIVE = _final(lambda rule: (rule.visit, rule.audit, rule.draft) == ("every", 1, "slm"))
 COMPARED: Mapping[str, tuple[Has, Has]] = {
     "preferences above agreement": (_scored("preferences"), _scored("agreement")),
-    "rollouts above suffix": (_of(TWO), _of(SUFFIX)),
-    "rollouts above contested → SLM": (_of(TWO), _scored("contested → SLM")),
+    "rollouts above suffix": (_of(ONE), _of(SUFFIX)),
+    "rollouts above contested → SLM": (_of(ONE), _scored("contested → SLM")),
     "hidden state above ten numbers": (_scored(STATE), _scored(NUMBERS)),
     "routing above speculation": (_final(lambda rule: not rule.exact), SPECULATIVE),
     "audits above none": (_final(lambda rule: rule.audit > 0), _final(lambda rule: not rule.audit)),
