@@ -91,7 +91,7 @@ class Workload:
         rolled_out = (questions - by_suffix + calibrating) * contested
         # The LLM reads twice up to the contested tokens, and the rest of an answer after each.
         read = 2 * (self.prompt + self.answer) + contested * self.answer
-        read *= (by_suffix + calibrating) * self.llm.prompt
+        read *= min(questions, by_suffix + calibrating) * self.llm.prompt
         return rolled_out * self._routed(AUDITED) + read
 
     def _alone(self, pace: Pace) -> float:

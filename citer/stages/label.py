@@ -119,8 +119,8 @@ def _labeller(
         return labeller, None
     suffix = Suffix(pair, limits.slots, margin=inf)  # reads all endings that may count
     by_suffix = replace(labeller, method=suffix)
-    calibration = calibrate(executor, by_suffix, rollout, inputs.tokens, partial)
-    suffix = replace(suffix, margin=calibration.margin)
+    calibration, known = calibrate(executor, by_suffix, rollout, inputs.tokens, partial)
+    suffix = replace(suffix, margin=calibration.margin, known=known)
     method = (
         suffix if params.label.method == "suffix" else functools.partial(by_row, rollout, suffix)
     )
