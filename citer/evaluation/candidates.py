@@ -8,7 +8,7 @@ A candidate belongs to one method. Known methods are points of this space:
     co_llm        Co-LLM (arXiv 2403.03870): `score` by `co_llm`; the SLM is not trained with it
     entropy       an entropy threshold: `score` by `entropy`
     bild          BiLD (Big Little Decoder, arXiv 2302.07863): by a certainty, with audits
-    speculative   speculative decoding (arXiv 2211.17192): `every γ audit 1`
+    speculative   speculative decoding (arXiv 2211.17192): `every γ audit 1`, also with `cap γ`
     lookup        prompt lookup decoding: `every γ audit 1 from lookup`
     exact         any scorer with `audit 1`, among them SpecDec++ (arXiv 2405.19715)
     policy        all others
@@ -77,11 +77,16 @@ def candidates(
     """Make the lines of all scorers and drafters for the methods that `params` lists.
 
     `taus` has the thresholds of each scorer. The scorer without a name visits every γ tokens. With
-    a `cap`, all rules have it.
+    a `cap`, all rules have it. Without one, drafts by count are tried in both ways: from the first
+    token on, and under `cap γ` after a first token of the LLM, as in an inference server.
     """
     audits = sorted({0.0, *params.audits, 1.0})
     rules = (
-        [Rule(*visit, audit, name, drafter, cap) for visit in visits]
+        [
+            Rule(*visit, audit, name, drafter, each)
+            for visit in visits
+            for each in _caps(visit, drafter, cap)
+        ]
         for drafter, name, audit in product(drafters, scorers, audits)
         if (visits := _visits(name, drafter, audit, taus, params, cap))
     )
@@ -90,6 +95,11 @@ def candidates(
     return [
         Line(name, scorers[own[0].by], own, STYLES[name]) for name, own in named if name in wanted
     ]
+
+
+def _caps(visit: tuple[When, float], drafter: Drafter, cap: int) -> list[int]:
+    when, gamma = visit
+    return [cap] if cap or when != "every" or drafter != "slm" else [0, int(gamma)]
 
 
 def _visits(

@@ -48,24 +48,25 @@ def test_every_scorer_has_the_same_visits_and_audits(lines: list[Line]) -> None:
     """Only the places of τ differ: they are quantiles of its own scores."""
     rules = sorted(rules_of(lines, "slm"), key=lambda rule: rule.by)
     settings = {
-        name: sorted((r.visit, r.at if r.visit != "score" else "τ", r.audit) for r in own)
+        name: sorted((r.visit, r.at if r.visit != "score" else "τ", r.audit, r.cap) for r in own)
         for name, own in groupby(rules, key=lambda rule: rule.by)
     }
     every = settings.pop("")
     assert list(settings) == sorted(NAMED)
     first, *others = settings.values()
     assert all(other == first for other in others)
-    risks = [("risk", rho, beta) for rho in PARAMS.risks for beta in AUDITS]
-    scores = [("score", "τ", beta) for beta in (0, *AUDITS) for _ in range(2)]
+    risks = [("risk", rho, beta, 0) for rho in PARAMS.risks for beta in AUDITS]
+    scores = [("score", "τ", beta, 0) for beta in (0, *AUDITS) for _ in range(2)]
     assert first == sorted([*risks, *scores])
-    assert every == sorted(("every", gamma, beta) for gamma in PARAMS.gammas for beta in AUDITS)
+    gammas = [(gamma, cap) for gamma in PARAMS.gammas for cap in (0, gamma)]
+    assert every == sorted(("every", gamma, beta, cap) for gamma, cap in gammas for beta in AUDITS)
     assert {r.at for r in rules if (r.by, r.visit) == ("narrow", "score")} == {*TAUS["narrow"]}
 
 
 def test_lookups_have_the_same_grid_for_every_scorer_if_they_are_tried(lines: list[Line]) -> None:
     """All with audits. A lookup alone has scores of its own, so that no scorer is asked."""
     both = {replace(rule, draft="slm") for rule in rules_of(lines, "both")}
-    assert both == {rule for rule in rules_of(lines, "slm") if rule.audit}
+    assert both == {rule for rule in rules_of(lines, "slm") if rule.audit and not rule.cap}
     alone = {replace(rule, draft="slm") for rule in rules_of(lines, "lookup")}
     risks = {Rule("risk", rho, beta) for rho in PARAMS.risks for beta in AUDITS}
     assert alone == risks | {rule for rule in both if not rule.by}
@@ -77,7 +78,7 @@ def test_lookups_have_the_same_grid_for_every_scorer_if_they_are_tried(lines: li
 def test_a_cap_is_that_of_all_rules_and_no_rule_visits_later(lines: list[Line], cap: int) -> None:
     """Below every γ, the scorer without a name has no line."""
     capped = [rule for line in lines_for(*get_args(CandidateName), cap=cap) for rule in line.rules]
-    whole = [rule for line in lines for rule in line.rules]
+    whole = [rule for line in lines for rule in line.rules if not rule.cap]
     fitting = [rule for rule in whole if rule.visit != "every" or rule.at <= cap]
     assert capped == [replace(rule, cap=cap) for rule in fitting]
     assert len(fitting) < len(whole) or cap == 16

@@ -54,7 +54,7 @@ ASKED = TESTED * 60 + 15
 def test_rivals_answer_by_each_model_alone_and_by_the_candidates_of_all_iterations() -> None:
     """Candidates share much of their work. Three heads are trained anew."""
     alone, none = 60 * 2.0, {"evaluate.bounds": []}
-    fixed = (2 + len(SCORERS) - 3) * EACH + 2 * GAMMAS
+    fixed = (2 + len(SCORERS) - 3) * EACH + 2 * 2 * GAMMAS  # with a cap, too
     audited = fixed * ASKED * SHARED * AUDITED * 2.0
     assert minutes(FAST, SLOW, **none)["rivals"] == pytest.approx((alone + audited) / 60)
     drafted = fixed * ASKED * SHARED * 2.0
