@@ -82,8 +82,8 @@ def _answered(run_id: str, method: Method, serve: ServeParams, bound: float = 0.
 def elsewhere(run_id: str, serve: ServeParams) -> str:
     """Say that a version's rule is that of another place than `serve`; empty if it is not."""
     rule = Rule(**threshold(run_id)["rule"])
-    caps = {cap(serve), rule.at if serve.engine == "citer" and rule.visit == "every" else 0}
-    if not rule.asks_slm or rule.cap in caps:
+    by_count = serve.engine == "citer" and rule.visit == "every" and rule.cap == rule.at
+    if not rule.asks_slm or by_count or rule.cap == cap(serve):
         return ""
     return f"was certified for another place (its rule: `{rule:.4g}`) and is no bar"
 

@@ -20,6 +20,7 @@ from flows.tracking.answers import (
     ALONE,
     batched_bytes,
     deployed,
+    elsewhere,
     graded,
     questions,
     risk_bound,
@@ -44,6 +45,24 @@ def test_a_routers_answers_are_those_under_its_deployed_rule(project: Path, rule
         f"test-{number}": Graded(number < QUESTIONS // 2, LLM_BYTES / 2)
         for number in range(QUESTIONS)
     }
+
+
+@pytest.mark.parametrize(
+    ("rule", "engine", "is_elsewhere"),
+    [
+        ("score 0.5", "citer", False),
+        ("score 0.5", "vllm", True),
+        ("risk 0.8 audit 1 cap 16", "citer", True),
+        ("risk 0.8 audit 1 cap 16", "vllm", False),
+        ("every 8 audit 1 cap 8", "citer", False),
+        ("every 8 audit 1 cap 8", "vllm", True),
+    ],
+)
+def test_a_rule_is_of_the_place_that_tries_it(
+    project: Path, rule: str, engine: str, is_elsewhere: bool
+) -> None:
+    serve = ServeParams(engine=engine, batch=8, cap=16)
+    assert bool(elsewhere(last_run(Rule.parse(rule)), serve)) == is_elsewhere
 
 
 def test_a_method_of_any_name_can_be_deployed(project: Path) -> None:
