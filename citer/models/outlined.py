@@ -63,7 +63,8 @@ def executor_for(placed: Pair | LanguageModel, workers: WorkerParams) -> Executo
     if workers.executor == "ray":
         if find_spec("ray") is None:
             raise InputError(f"workers.executor: 'ray' is not installed; {with_extra('ray')}")
-        if placed.device.type == "cuda" and not placed.fits_one_gpu:
+        llm = getattr(placed, "llm", placed)  # one behind a server has no device
+        if placed.device.type == "cuda" and not getattr(llm, "fits_one_gpu", True):
             expected = "expected local, as pair.llm_device_map divides the LLM among GPUs"
             raise InputError(f"workers.executor: ray: {expected}")
         from citer.executors.actors import connect

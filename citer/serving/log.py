@@ -191,7 +191,7 @@ def make_table(journal: Path) -> None:
     if entries:
         try:
             table = pa.Table.from_pylist([entry["row"] for entry in entries], AUDITED).cast(AUDITED)
-        except (pa.ArrowException, KeyError, TypeError) as error:
+        except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{journal}: not a journal: {error}; remove it") from None
         target = journal.with_name(journal.stem.removeprefix(".") + ".parquet")
         rules = Counter(entry["rule"] for entry in entries)

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from random import Random
-from typing import Any
 
 from citer.config.params import ShadowParams
 from citer.data.problems import Problem
@@ -57,7 +56,8 @@ class Keeper:
         self._reported = after = self._begin()
         # For those who read the evidence alone.
         settings = self.settings.model_dump(include={"false_alarms", "shadow_deadline"})
-        recorded = {"promise": self._promised, "after": after, "since": now(), **settings}
+        promised = self.promise.model_dump()
+        recorded = {"promise": promised, "after": after, "since": now(), **settings}
         self.evidence.declare(self.version, json.dumps(recorded))
         self.standing = Standing(self.promise, self.settings.false_alarms, seen=after)
         self.refresh()
@@ -67,14 +67,12 @@ class Keeper:
 
         A name may come again, in another registry or as a folder with another content.
         """
-        known = json.loads(self.evidence.promises().get(self.version, "{}"))
-        if known.get("promise") in (None, self._promised):
-            return int(known.get("after", 0))
+        recorded = self.evidence.promises().get(self.version)
+        with suppress(ValueError, LookupError, TypeError):
+            known = json.loads(recorded or "null")
+            if Promise.model_validate(known["promise"]) == self.promise:
+                return int(known.get("after", 0))
         return max((entry.number for entry in self.evidence.after(self.version)), default=0)
-
-    @property
-    def _promised(self) -> Any:
-        return self.promise.model_dump(mode="json")
 
     @property
     def rule(self) -> Rule:

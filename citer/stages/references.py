@@ -113,6 +113,7 @@ def _partial(folders: PairFolder, params: Params) -> Path:
         str(folders.identity(params.pair.dtype)),
         params.model_dump_json(include={"pair", "references", "decode", "seed"}),
         params.evaluate.model_dump_json(include={"sampling", "against"}),
+        params.finetune.model_dump_json(include={"epochs", "max_length"}),
         code_digest("references"),
     )
     return partial_dir("references", digest(paths.PROBLEMS, *settings))

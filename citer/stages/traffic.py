@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from citer.config.params import Params
 from citer.data.problems import Problem
+from citer.data.references import JUDGED
 from citer.data.traffic import TRAFFIC
 from citer.errors import InputError
 from citer.models.folder import PairFolder
@@ -38,6 +39,8 @@ def _fits(problem: Problem, folders: PairFolder, params: Params) -> bool:
         check_characters("prompt", problem.characters, context)
         prompt_ids, reference_ids = folders.prompts.encode(problem)
         length = len(prompt_ids) + max(most, len(reference_ids))
+        if problem.split in JUDGED:
+            return len(prompt_ids) + most <= context
         learnt = problem.split == "sft" and params.finetune.epochs
         return length <= (min(context, params.finetune.max_length) if learnt else context - most)
     return False

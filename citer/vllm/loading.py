@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -105,6 +105,8 @@ class Served:
             rule = Rule.parse(AUDIT.sub(f"every {self.drafts} audit", text))
         except ValueError as error:
             raise InputError(f"rule: {error}") from None
+        if rule.exact and rule.visit == "every" and rule.cap == rule.at:
+            rule = replace(rule, cap=0)  # vLLM's own way; the text is the same for fewer drafts
         if rule.draft != "slm":
             raise InputError(f"rule `{rule}`: expected no `from`, since vLLM has its own `ngram`")
         if rule.cap > self.drafts:

@@ -241,7 +241,7 @@ def _decision(last: ModelVersion, champion: ModelVersion | None, params: Params)
 
 def _judged_by_traffic() -> bool:
     """Return whether validation has questions of traffic."""
-    validation = read_problems(paths.problems("validation"))
+    validation = read_problems(paths.referenced("validation"))
     return any(problem.source == TRAFFIC for problem in validation)
 
 

@@ -80,8 +80,8 @@ def test_the_cheapest_rules_that_reach_99_percent_are_compared() -> None:
     changes = {name: found[name]["change"][0] for name in COMPARED}
     assert changes == {
         "preferences above agreement": pytest.approx(20 / 40 - 1),
-        "rollouts above suffix": pytest.approx(20 / 16 - 1),
-        "rollouts above contested → SLM": pytest.approx(20 / 32 - 1),
+        "rollouts above suffix": pytest.approx(25 / 16 - 1),
+        "rollouts above contested → SLM": pytest.approx(25 / 32 - 1),
         "hidden state above ten numbers": pytest.approx(20 / 32 - 1),
         "routing above speculation": pytest.approx(20 / 50 - 1, abs=0.01),
         "audits above none": pytest.approx(40 / 20 - 1),
@@ -96,7 +96,7 @@ def test_the_cheapest_rules_that_reach_99_percent_are_compared() -> None:
 def test_a_mix_of_two_rules_reaches_what_lies_between_them() -> None:
     """The LLM answers half of the questions: 980 + 20 / 2 right."""
     runs = RUNS | {"2": outcomes("policy", rule("score 0.5 by narrow"), 980, 18)}
-    found = compared(RIVALS, runs)["rollouts above suffix"]
+    found = compared(RIVALS, runs)["iteration 2 above 1"]
     assert found["cost"] == pytest.approx((18 + 0.5 * (LLM_BYTES - 18)) / LLM_BYTES)
 
 
@@ -208,7 +208,7 @@ def test_a_pair_runs_with_one_iteration_with_two_and_by_suffix(ran: list[Any]) -
     assert ran == [(7, "auto", ["1"]), (7, "auto", ["1", "2"]), (7, "suffix", ["1"])]
     assert found["fatal"] == 0.5
     assert found["iteration 2 above 1"]["change"][0] == pytest.approx(20 / 25 - 1)
-    assert found["rollouts above suffix"]["change"][0] == pytest.approx(20 / 16 - 1)
+    assert found["rollouts above suffix"]["change"][0] == pytest.approx(25 / 16 - 1)
 
 
 def test_a_pair_is_pretrained_if_it_says_so(ran: list[Any]) -> None:

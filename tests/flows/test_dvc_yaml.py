@@ -69,6 +69,7 @@ def test_there_is_no_section_module_or_command_without_a_stage() -> None:
         "origin",
         "own",
         "paths",
+        "traffic",
     }
     sections = {field.alias or key for key, field in Params.model_fields.items()} - OUTSIDE_DVC
     assert modules == names

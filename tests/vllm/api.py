@@ -47,7 +47,9 @@ def documented_chat() -> str:
     """Return the program in docs/serving.md that asks vLLM."""
     text = (ROOT / "docs/serving.md").read_text()
     [program, *_] = re.findall(
-        r"^```python\n(from openai .*?)^```$", text, re.DOTALL | re.MULTILINE
+        r"^```python\n(from openai import OpenAI\n\nquestion .*?)^```$",
+        text,
+        re.DOTALL | re.MULTILINE,
     )
     return program
 

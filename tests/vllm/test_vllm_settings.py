@@ -34,6 +34,11 @@ def test_an_audit_alone_judges_all_drafts_that_vllm_asks_for() -> None:
     assert OTHERS.asked({"rule": "score 1"}) == LLM
 
 
+def test_an_exact_rule_by_count_needs_no_cap_of_its_own() -> None:
+    """`citer serve` may have been given it with more drafts than this server makes."""
+    assert SERVED.asked({"rule": "every 24 audit 1 cap 24"}) == Rule("every", 24, 1.0)
+
+
 def test_without_a_router_the_slms_certainty_scores() -> None:
     assert UNTRAINED.asked(None) == Rule("risk", 0.7, 1.0, "probability")
     assert UNTRAINED.asked({"rule": "score 0.5 by entropy"}).by == "entropy"

@@ -95,7 +95,8 @@ class Measured:
         try:
             await self.app(scope, receive, noted)
         finally:
-            # Paths that do not exist have no route, and no label of their own.
-            path = scope["path"] if "route" in scope or "endpoint" in scope else "other"
+            # Paths that do not exist, or name what a client wrote, have no label of their own.
+            is_known = ("route" in scope or "endpoint" in scope) and not scope.get("path_params")
+            path = scope["path"] if is_known else "other"
             self.metrics.requests.labels(path, status).inc()
             self.metrics.seconds.labels(path).observe(time.monotonic() - begun)

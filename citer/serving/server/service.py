@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import NamedTuple
@@ -86,6 +86,7 @@ class Service:
         self._observing = ThreadPoolExecutor(1, "observers")
         self._judging = ThreadPoolExecutor(1, "judge")  # a verdict may take a minute
         self._verdicts = 0  # that are not passed yet
+        self._refreshed: Future[None] | None = None
         self._shadows = Shadows(self.worker)
 
     async def __aexit__(self, *_: object) -> None:
@@ -224,8 +225,8 @@ class Service:
         waits, due = dict[str, float](), dict[str, float]()  # of routers that cannot be loaded
         while True:
             await asyncio.sleep(self.settings.poll)
-            if self.release.keeper and not self._verdicts:  # a verdict refreshes it
-                self._judging.submit(_refresh, self.release.keeper)
+            if self.release.keeper and (not self._refreshed or self._refreshed.done()):
+                self._refreshed = self._judging.submit(_refresh, self.release.keeper)
             router = ""
             try:
                 router = await asyncio.to_thread(self._releases.latest)

@@ -132,7 +132,7 @@ def test_of_a_folder_mlflow_is_told_nothing(
 
 
 def validated_by(source: str) -> None:
-    write_problems(paths.problems("validation"), [replace(QUESTION, source=source)], {})
+    write_problems(paths.referenced("validation"), [replace(QUESTION, source=source)], {})
 
 
 def test_after_traffic_has_revoked_a_promise_only_one_about_traffic_follows(project: Path) -> None:
