@@ -114,7 +114,7 @@ class Worker:
         except Exception as error:
             if not isinstance(error, InputError) and not ran_out(error):
                 raise
-            # Of the server that runs the LLM, or of a long prompt: later requests may get on.
+            # The LLM's server is lost, or a prompt is too long for the memory. Others may get on.
             logging.getLogger(__name__).error("%s", error)
             reason = str(error) if isinstance(error, InputError) else f"{FULL}{advice('serve')}"
             for ticket in tickets.values():
