@@ -13,8 +13,8 @@ from citer.evaluation.methods import INPUTS, SCORERS
 # Guesses. They depend on the pair, and no model has been trained yet.
 CONTESTED = 0.1  # share of the reference tokens that `label` decides by two rollouts
 TESTED = 0.2  # share of the rules that are worth a test
-AUDITED = 0.3  # share of the LLM's time that an answer of audited routing takes
-SHARED = 0.1  # share of the work that is left, since rules share the tokens before they differ
+AUDITED = 0.2  # share of the LLM's time that an answer of audited routing takes
+SHARED = 0.1  # share of a further rule's work that is left, since rules share their first tokens
 LEARNING = 3  # times as long as reading a token takes learning from it
 CALIBRATED = 200  # contested tokens that are rolled out for `suffix`
 FACTOR = 2.0  # by which the truth may be above or below the forecast
@@ -64,8 +64,6 @@ class Workload:
         learnt = params.finetune.epochs * rows * kept["sft"]
         bounds = params.evaluate.bounds
         alone = judged + preference * ("query" in bounds)
-        routed = SHARED * self._routed(AUDITED)
-        a_rule = (TESTED * judged + held_out) * routed
         fixed, new = _rules(params.evaluate)
         graded = share["preference"] * self.graded
         by_suffix = preference if params.label.method == "suffix" else preference - graded
@@ -77,11 +75,17 @@ class Workload:
             "finetune": LEARNING * learnt * read,
             "rivals": alone * (self._routed(0) + self._alone(self.llm))
             + test * (("random" in bounds) * self._routed(AUDITED) + ("oracle" in bounds) * read)
-            + fixed * a_rule,
+            + self._tried(fixed, judged, held_out),
             "label": len(params.iterations) * labels,
-            "evaluate": len(params.iterations) * new * a_rule,
+            "evaluate": len(params.iterations) * self._tried(new, judged, held_out),
         }
         return {stage: total / 60 for stage, total in seconds.items()}
+
+    def _tried(self, rules: int, judged: float, held_out: float) -> float:
+        """Seconds of all rules on held-out questions, and of those worth a test on the others."""
+        first = min(rules, 1)
+        answers = judged * (first + SHARED * TESTED * rules) + held_out * (first + SHARED * rules)
+        return answers * self._routed(AUDITED)
 
     def _label(self, questions: float, graded: float, by_suffix: float) -> float:
         """Seconds of rollouts and of `suffix`, which is calibrated by rollouts where it is used."""
@@ -92,7 +96,7 @@ class Workload:
         # The LLM reads twice up to the contested tokens, and the rest of an answer after each.
         read = 2 * (self.prompt + self.answer) + contested * self.answer
         read *= min(questions, by_suffix + calibrating) * self.llm.prompt
-        return rolled_out * self._routed(AUDITED) + read
+        return rolled_out * self._routed(0) + read  # the LLM writes little in a rollout
 
     def _alone(self, pace: Pace) -> float:
         """Seconds per answer."""
@@ -222,8 +226,6 @@ def _changes(work: Workload, params: Params) -> Iterator[Changes]:
     if len(params.iterations) > 1:
         yield {"iterations": {"1": {"previous": "0"}}}
     yield {"references.most": _most(work, params, test=max(200, enough))}
-    if params.label.method != "suffix":
-        yield {"label.method": "suffix"}
     for name, coarse in COARSE.items():
         if len(getattr(evaluate, name)) > len(coarse):
             yield {f"evaluate.{name}": coarse}

@@ -61,40 +61,49 @@ def choose_questions(problems: Sequence[Problem], seed: int) -> list[Problem]:
 
 
 def ask(engine: Engine, problems: Sequence[Problem], policy: Policy, advance: Advance) -> Asked:
-    """Answer all problems, as many at a time as the engine has slots. Grade those with answers."""
+    """Answer all problems, as many at a time as the engine has slots. Grade those with answers.
+
+    A long run fills the slots again and again. So its pace is that of the steps in which at least
+    half of them are used.
+    """
     pair = engine.pair
     requests = [request(problem, pair) for problem in problems]
     starts = range(0, len(requests), engine.slots)
     batches = [_timed(engine, requests[n : n + engine.slots], policy, advance) for n in starts]
     answers = {answer.key: answer for batch in batches for answer in batch.answers}
-    read = sum(len(request.prompt_ids) for request in requests)
-    written = sum(len(answer.token_ids) for answer in answers.values()) - len(answers)
-    pace = Pace(
-        sum(batch.prompt_seconds for batch in batches) / read,
-        sum(batch.answer_seconds for batch in batches) / max(written, 1),
-    )
     lengths = {request.key: len(request.prompt_ids) for request in requests}
+    later = [step for batch in batches for step in batch.steps[1:]]
+    full = [step for step in later if 2 * step.sequences >= engine.slots]
+    pace = Pace(
+        sum(batch.steps[0].seconds for batch in batches) / sum(lengths.values()),
+        sum(step.seconds for step in full) / max(1, sum(step.sequences for step in full)),
+    )
     replies = [_reply(p, answers[p.problem_id], lengths[p.problem_id], pair) for p in problems]
     return Asked(replies, pace)
 
 
+class _Step(NamedTuple):
+    sequences: int  # that were not finished before it
+    seconds: float
+
+
 class _Batch(NamedTuple):
     answers: Sequence[Answer]
-    prompt_seconds: float  # of the first step, which also writes the first token of each answer
-    answer_seconds: float
+    steps: Sequence[_Step]  # the first reads the prompts and writes the first tokens
 
 
 def _timed(engine: Engine, batch: Sequence[Request], policy: Policy, advance: Advance) -> _Batch:
     for each in batch:
         engine.submit(each, policy)
     answers: list[Answer] = []
-    times = [perf_counter()]
+    steps: list[_Step] = []
     while len(answers) < len(batch):
+        sequences, start = len(batch) - len(answers), perf_counter()
         finished = [event.answer for event in engine.step() if isinstance(event, Finished)]
-        times.append(perf_counter())
+        steps.append(_Step(sequences, perf_counter() - start))
         advance(len(finished))
         answers += finished
-    return _Batch(answers, times[1] - times[0], times[-1] - times[1])
+    return _Batch(answers, steps)
 
 
 def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> Reply:

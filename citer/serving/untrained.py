@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from citer.config.pair import PairParams
 from citer.config.params import SHIPPED, DecodeParams, Params, load_params
+from citer.config.sources import SourceFile
 from citer.decoding.policy import head_name
 from citer.errors import InputError
 from citer.models.bundle import write_bundle
@@ -20,19 +21,21 @@ from citer.rule import Rule
 from citer.stages.folders import base_pair
 
 CERTAINTY = "probability"  # of rules that name no scorer
+AS_IT_STANDS = SourceFile(path="data/own/none.jsonl", task="open")  # only its task is used
 
 
 def folder_params(slm: Path, llm: Path) -> Params:
     """Return the shipped settings with a pair of your own, and its chat template if it has one.
 
-    Raises InputError if the LLM's folder has no tokenizer.
+    A question is asked as it stands. Raises InputError if the LLM's folder has no tokenizer.
     """
     shipped = load_params(SHIPPED)
     kind = "chat" if ModelFolder(llm).tokenizer.chat_template else "plain"
     own = {"slm": str(slm), "llm": str(llm), "dtype": "bfloat16", "prompt": kind}
     pair = PairParams(**shipped.pair.model_dump() | own)
     answer = DecodeParams(slots=8, max_new_tokens=512)
-    return shipped.model_copy(update={"pair": pair, "answer": answer})
+    asked = shipped.prepare.model_copy(update={"toy": None, "train": (AS_IT_STANDS,)})
+    return shipped.model_copy(update={"pair": pair, "answer": answer, "prepare": asked})
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from citer.models.outlined import open_pair
 from citer.models.pair import Pair
 from citer.models.room import check_examples
 from citer.models.router import Router
-from citer.progress import say
+from citer.progress import say, warn
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
 from citer.storage.code import code_digest
@@ -70,6 +70,8 @@ def run(params: Params, iteration: int) -> None:
     say(_summary(labeller, inputs.tokens, labels))
     for line in filter(None, (calibration, *failed)):
         say(str(line))
+    if pc.min(labels["label"]).as_py() == 1:
+        warn(f"label {iteration}: all labels are 1: a router learns from them never to ask the LLM")
 
 
 def _metadata(

@@ -47,17 +47,21 @@ def test_scoring_reads_prompt_and_answer_of_each_preference_question() -> None:
     assert minutes(SLOW, FAST)["score_llm"] == 0
 
 
-# The 15 held-out questions are answered by all rules, 60 others by those that are tested.
-ASKED = TESTED * 60 + 15
+def answers(rules: float, held_out: int = 15) -> float:
+    """All rules answer the held-out questions, those that are tested the 60 others.
+
+    A further rule does a share of the work of the first one.
+    """
+    return 60 * (1 + SHARED * TESTED * rules) + held_out * (1 + SHARED * rules)
 
 
 def test_rivals_answer_by_each_model_alone_and_by_the_candidates_of_all_iterations() -> None:
     """Candidates share much of their work. Three heads are trained anew."""
     alone, none = 60 * 2.0, {"evaluate.bounds": []}
     fixed = (2 + len(SCORERS) - 3) * EACH + 2 * 2 * GAMMAS  # with a cap, too
-    audited = fixed * ASKED * SHARED * AUDITED * 2.0
+    audited = answers(fixed) * AUDITED * 2.0
     assert minutes(FAST, SLOW, **none)["rivals"] == pytest.approx((alone + audited) / 60)
-    drafted = fixed * ASKED * SHARED * 2.0
+    drafted = answers(fixed) * 2.0
     assert minutes(SLOW, FAST, **none)["rivals"] == pytest.approx((alone + drafted) / 60)
 
 
@@ -70,7 +74,7 @@ def test_query_level_routing_only_adds_the_preference_questions_of_each_model_al
 def test_each_iteration_has_its_own_labels_and_candidates() -> None:
     twice = minutes(SLOW, FAST)
     once = minutes(SLOW, FAST, iterations={"1": {"previous": "0"}})
-    assert once["evaluate"] == pytest.approx(3 * EACH * ASKED * SHARED * 2.0 / 60)
+    assert once["evaluate"] == pytest.approx(answers(3 * EACH) * 2.0 / 60)
     for stage in ("evaluate", "label"):
         assert twice[stage] == 2 * once[stage]
 
@@ -79,7 +83,7 @@ def test_methods_that_are_no_candidates_cost_nothing() -> None:
     """CITER asks for one threshold without an audit."""
     citer = {"evaluate.candidates": ["citer"], "evaluate.bounds": []}
     found = minutes(SLOW, FAST, **citer)
-    assert found["evaluate"] == pytest.approx(2 * ASKED * SHARED * 2.0 / 60)
+    assert found["evaluate"] == pytest.approx(2 * answers(1) * 2.0 / 60)
     assert found["rivals"] == pytest.approx(60 * 2.0 / 60)
 
 
@@ -109,7 +113,7 @@ def test_rows_without_an_answer_are_labelled_by_suffix() -> None:
 def test_at_most_200_questions_are_held_out() -> None:
     many = QUESTIONS | {"preference": 10**4}
     work = Workload(many, {}, graded=0, prompt=100, answer=10, slm=SLOW, llm=FAST)
-    expected = 2 * 3 * EACH * (TESTED * 60 + 200) * SHARED * 2.0 / 60
+    expected = 2 * answers(3 * EACH, held_out=200) * 2.0 / 60
     assert work.minutes(settings())["evaluate"] == pytest.approx(expected)
 
 

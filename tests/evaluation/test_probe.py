@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -67,6 +68,21 @@ def test_replies_are_the_graded_answers_of_single_decodes(study, policy, slots):
         assert [*reply.token_ids] == (ids[:-1] if ids[-1] in pair.eos_ids else ids)
         assert reply.correct == (not answer.truncated and grade(problem, text))
     assert min(asked.pace) > 0
+
+
+def test_a_pace_is_that_of_well_filled_slots(study, monkeypatch):
+    """A clock that counts calls gives each step one second, however many sequences it writes to."""
+    monkeypatch.setattr("citer.pairs.probe.perf_counter", count().__next__)
+    questions, slots = [*study.validation, *study.test], 5
+    asked = ask(Engine(study.pair, slots, 22), questions, LLM_ALONE, lambda count: None)
+    batches = [asked.replies[n : n + slots] for n in range(0, len(questions), slots)]
+    assert 2 * len(batches[-1]) < slots  # its steps say nothing about a long run
+    later = [sum(r.tokens > step for r in batch) for batch in batches for step in range(1, 22)]
+    full = [sequences for sequences in later if 2 * sequences >= slots]
+    assert len(full) < len([*filter(None, later)])
+    assert asked.pace.answer == pytest.approx(len(full) / sum(full))
+    read = sum(reply.prompt_tokens for reply in asked.replies)
+    assert asked.pace.prompt == pytest.approx(len(batches) / read)
 
 
 def test_a_table_has_two_rows_per_task_and_counts_what_both_models_wrote(study):

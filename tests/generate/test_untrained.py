@@ -7,7 +7,8 @@ import pytest
 
 from citer.cli.main import call
 from citer.config.params import Params
-from citer.data.importing import parse_row
+from citer.data.importing import parse_question, parse_row
+from citer.data.tasks import find_task
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE
@@ -78,12 +79,14 @@ def test_two_folders_are_served_without_a_project(
     """The answers are those of a project with the same settings."""
     folders = [str(Path(each).absolute()) for each in (based.pair.slm, based.pair.llm)]
     source, output = tmp_path / "questions.jsonl", tmp_path / "out.jsonl"
-    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    source.write_text("\n".join(json.dumps({"question": row["problem"]}) for row in MATH))
     monkeypatch.chdir(tmp_path)
     named = ["--slm", folders[0], "--llm", folders[1], "--rule", "every 3 audit 1"]
     assert call(["generate", "--input", str(source), "--output", str(output), *named]) == 0
     params = folder_params(*map(Path, folders))
     assert (params.pair.prompt, params.pair.dtype) == ("plain", "bfloat16")
+    asked = parse_question({"question": "Why is the sky blue?"}, params.prompts.tasks)
+    assert find_task(asked.task).message_text(asked) == "Why is the sky blue?"
     again = tmp_path / "again.jsonl"
     with untrained(params, Rule.parse("every 3 audit 1")) as bundle:
         generate(params, bundle, source, again)
