@@ -1,6 +1,7 @@
 """label@k by each method, row by row if it is `auto`."""
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 from citer.config.params import Params
 from citer.data.problems import Problem, read_problems, write_problems
 from citer.data.references import sources
-from citer.labelling.suffix import MARGIN
+from citer.labelling.suffix import MARGIN, Calibration
 from citer.models.bundle import read_bundle
 from citer.stages import label, paths, train
 from citer.storage.schema import PREFERENCE
@@ -67,6 +68,18 @@ def test_without_answers_every_label_in_the_llms_references_is_made_without_a_ro
     assert "calibration" not in metadata
     cases = set(read_table(paths.preferences(1), PREFERENCE)["case"].to_pylist())
     assert cases == {"slm_right", "same_wrong", "contested"}
+
+
+def test_labels_that_are_all_1_are_reported(
+    scored: Params, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    change(answer=None, written_by="llm")
+    monkeypatch.setattr(label, "calibrate", lambda *_: (Calibration(margin=inf), {}))
+    label.run(scored, 1)
+    assert "label 1: all labels are 1" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.undo()
+    label.run(scored, 1)
+    assert "all labels are 1" not in " ".join(capsys.readouterr().err.split())
 
 
 def test_auto_keeps_the_rollouts_of_answered_rows_beside_rows_without_an_answer(
