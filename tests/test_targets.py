@@ -42,7 +42,7 @@ def test_every_target_is_one_of_a_candidate():
 def test_labels_follow_from_both_models_tokens_and_the_reference(name):
     target = targets({"q": MATH}, tokens_of("q"))[name]
     assert target.target_N.astype(int).tolist() == LABELS[name]
-    assert target.loss is None
+    assert target.own is None
 
 
 @pytest.mark.parametrize(("name", "label"), [("contested_llm", 0), ("contested_slm", 1)])
@@ -52,10 +52,17 @@ def test_in_a_reference_by_the_llm_its_own_token_is_contested(name, label):
 
 
 def test_co_llm_learns_what_both_models_expect_of_every_token():
-    target, loss = targets({"q": MATH}, tokens_of("q"))["co_llm"]
-    assert loss is marginal_loss
+    target, own = targets({"q": MATH}, tokens_of("q"))["co_llm"]
+    assert own.loss is marginal_loss
     assert np.exp(target[0]).tolist() == pytest.approx([0.9, 0.8])
     assert np.exp(target[4]).tolist() == pytest.approx([0.1, 0.3])
+
+
+@pytest.mark.parametrize(("written_by", "name"), [("", "contested_slm"), ("llm", "agree")])
+def test_labels_that_need_no_preferences_calibrate_co_llm(written_by, name):
+    """In the LLM's own references the SLM's tokens are all harmless, which calibrates nothing."""
+    found = targets({"q": replace(MATH, written_by=written_by)}, tokens_of("q"))
+    assert found["co_llm"].own.label_N.tolist() == found[name].target_N.tolist()
 
 
 def test_the_marginal_loss_and_its_gradient_are_those_of_three_tokens_by_hand():

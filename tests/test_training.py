@@ -18,6 +18,7 @@ from citer.stages.router0 import marginal_loss
 from citer.training.router import (
     NARROW,
     Examples,
+    OwnLoss,
     Trained,
     fit,
     holdout_loss,
@@ -276,20 +277,25 @@ def test_a_logistic_regression_takes_any_loss() -> None:
     assert mlp(torch.from_numpy(feature_NF).float()).numpy() == pytest.approx(wanted_N, abs=0.02)
 
 
-def test_a_head_by_another_loss_is_not_calibrated() -> None:
+def test_a_head_by_another_loss_is_calibrated_by_labels() -> None:
     """Both kinds of heads learn which model expects the token: the SLM where x is positive."""
     feature_NF, _, problem_N = _data()
     x_N = feature_NF[:, -1].astype(np.float64)
     logprob_N2 = np.stack([np.zeros_like(x_N), -4 * x_N], 1)
     given = feature_NF, logprob_N2, problem_N, _params(), SEED, CPU
-    trained, head = train_head(*given, NARROW, marginal_loss), train_logistic(*given, marginal_loss)
+    label_N = (x_N > 0) == (np.random.default_rng(SEED).random(len(x_N)) < 0.75)
+    held_N = holdout_rows(problem_N, SEED, _params().holdout)
+    own = OwnLoss(marginal_loss, label_N)
+    trained, head = train_head(*given, NARROW, own), train_logistic(*given, own)
     assert trained.metrics == {}
     assert trained.head.mlp
     assert trained.head.mlp.hidden_size == NARROW == 8
     for each in (trained.head, head):
-        assert (each.slope, each.intercept) == (1, 0)
         score_N = _scores(each, feature_NF)
         assert score_N[x_N > 1].mean() > 0.7 > 0.3 > score_N[x_N < -1].mean()
+        raw_M = _scores(Head(each.mlp), feature_NF[held_N])
+        calibrated = platt(np.log(raw_M / (1 - raw_M)), label_N[held_N])
+        assert (each.slope, each.intercept) == pytest.approx(calibrated, abs=5e-3)
 
 
 @pytest.mark.gpu

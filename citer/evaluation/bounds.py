@@ -96,9 +96,10 @@ def oracle_bound(study: "Study") -> Bound:
     """The oracle of exact routing: no method, since it knows the LLM's answer in advance.
 
     The SLM writes each token of the LLM's own answer that is also its own choice. The LLM is
-    visited only for the others. No rule that gives the same text visits less often, because a visit
-    writes at most one token. A relaxed rule may, since it may write another text. Nothing is
-    decoded: a forward of the SLM over each of the LLM's answers finds where the two differ.
+    visited only for the others. No rule that gives the same text by drafts of the SLM visits less
+    often, because a visit writes at most one token. A relaxed rule may, since it may write another
+    text. Nothing is decoded: a forward of the SLM over each of the LLM's answers finds where the
+    two differ.
     """
 
     def finish(_: Sequence[Run], alone: Alone) -> list[Run]:

@@ -4,9 +4,10 @@ A candidate belongs to one method. Known methods are points of this space:
 
     router        CITER (arXiv 2502.01976): `score` by `stand`
     audited       the same head, `score` or `risk`, with audits
-    citer_s       CITER-S (the same paper): `score` by `contested_llm`
-    co_llm        Co-LLM (arXiv 2403.03870): `score` by `co_llm`; the SLM is not trained with it
-    entropy       an entropy threshold: `score` by `entropy`
+    citer_s       CITER-S (the same paper): `score` by `contested_llm`, of either width
+    co_llm        Co-LLM (arXiv 2403.03870): `score` by `co_llm`, of either width; the SLM is not
+                  trained with it
+    entropy       a threshold on certainty: `score` by `entropy` or `probability`
     bild          BiLD (Big Little Decoder, arXiv 2302.07863): by a certainty, with audits
     speculative   speculative decoding (arXiv 2211.17192): `every γ audit 1`, also with `cap γ`
     lookup        prompt lookup decoding: `every γ audit 1 from lookup`
@@ -30,7 +31,12 @@ from citer.models.router import Router
 from citer.rule import Drafter, Rule, When
 from citer.sections import CandidateName
 
-PLAIN = {"stand": "router", "contested_llm": "citer_s", "co_llm": "co_llm", "entropy": "entropy"}
+PLAIN = {
+    "stand": "router",
+    **dict.fromkeys(("contested_llm", "contested_llm_logistic"), "citer_s"),
+    **dict.fromkeys(("co_llm", "co_llm_logistic"), "co_llm"),
+    **dict.fromkeys(CERTAINTIES, "entropy"),
+}
 EXACT = {("every", "slm"): "speculative", ("every", "lookup"): "lookup"}
 RELAXED = {"stand": "audited", "entropy": "bild", "probability": "bild"}
 NAMES: Mapping[CandidateName, str] = {"citer": "router", "any": "policy"}  # others are equal

@@ -98,7 +98,7 @@ def when_closed(pipe: int, end: Callable[[], None]) -> None:
 
 
 class WorkerParams(Section):
-    """Who runs the parts of a stage. No result depends on it, so no stage of DVC names it.
+    """Who runs the parts of a stage. No stage of DVC names it: results depend on threads at most.
 
     executor: `local`, this machine; `ray`, a cluster (the extra `ray`)
     """

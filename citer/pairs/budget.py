@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, NamedTuple
 
 from citer.config.params import EvaluateParams, Params
@@ -19,6 +20,7 @@ LEARNING = 3  # times as long as reading a token takes learning from it
 CALIBRATED = 200  # contested tokens that are rolled out for `suffix`
 FACTOR = 2.0  # by which the truth may be above or below the forecast
 
+LEAST_RIGHT = 0.2  # share of the answers that the LLM is taken to have right, at least
 WORTH = 0.05  # share of the budget that a cut saves at least
 DEAREST = 3  # settings that the forecast names
 # The grids of a short run.
@@ -41,7 +43,8 @@ class Workload:
     """Questions per split, the mean tokens of a prompt and of an answer, each model's pace.
 
     The LLM writes the answers of `written` for the stage `references`. Rollouts label the `graded`
-    preference questions. The answer is the LLM's, since a finetuned SLM writes about as much.
+    preference questions. The answer is the LLM's, since a finetuned SLM writes about as much. The
+    LLM has the share `right` of the answers right.
     """
 
     questions: Mapping[str, int]
@@ -51,6 +54,7 @@ class Workload:
     answer: float
     slm: Pace
     llm: Pace
+    right: float = 1.0
 
     def minutes(self, params: Params) -> dict[str, float]:
         """Return the minutes of the long stages, over all iterations."""
@@ -215,12 +219,13 @@ def changed(params: Params, changes: Changes) -> Params:
 def _changes(work: Workload, params: Params) -> Iterator[Changes]:
     """Yield changes, those that spoil least first. A later one may replace an earlier one.
 
-    Validation keeps three times as many questions as certify a rule that loses none. So does test,
-    and at last twice as many: the gate needs that number which the LLM answers right.
+    Validation keeps twice as many questions as certify a rule that loses none, of which the LLM has
+    only the share `work.right` right. So does test, and at last a quarter more than the gate needs.
     """
     evaluate = params.evaluate
-    least = least_questions(evaluate.epsilon, evaluate.delta)
-    enough = 3 * least
+    needed = least_questions(evaluate.epsilon, evaluate.delta)
+    least = ceil(needed / max(work.right, LEAST_RIGHT))
+    enough = 2 * least
     judged = {"validation": enough, "test": enough}
     yield {"evaluate.bounds": []}
     if len(params.iterations) > 1:
@@ -232,7 +237,7 @@ def _changes(work: Workload, params: Params) -> Iterator[Changes]:
     if named := [name for name in evaluate.candidates if name != "any"]:
         yield {"evaluate.candidates": named}
     yield {"references.most": _most(work, params, **judged, preference=200, sft=1000)}
-    for test in (enough, 2 * least):
+    for test in (enough, ceil(1.25 * least)):
         few = judged | {"test": test, "preference": 100, "sft": 300}
         yield {"references.most": _most(work, params, **few)}
 

@@ -33,8 +33,11 @@ def transcript(
     decode: DecodeParams,
     sampler: Sampler,
 ) -> Transcript:
-    """Answer at most `COUNTED` of the problems, spread over their tasks, by the deployed policy."""
-    asked = spread(problems, sampler.seed, COUNTED)
+    """Answer at most `COUNTED` of the problems, spread over their tasks, by the deployed policy.
+
+    Of a slow pair only `SHOWN`, since 100 answers may take a quarter of an hour.
+    """
+    asked = spread(problems, sampler.seed, SHOWN if pair.is_slow else COUNTED)
     engine = Engine(pair, decode.slots, decode.max_new_tokens, delayed=True)
     job = _Reader(pair, engine, policy, sampler)
     with progress(f"{method} token by token", len(asked), "answers") as advance:

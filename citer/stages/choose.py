@@ -60,7 +60,8 @@ def run(params: Params, iteration: int) -> None:
 
 def _deployed(found: Findings, method: str, rule: Rule, params: Params) -> dict[str, Any]:
     """Return the deployed rule, and where it serves (`citer.models.bundle.Place`)."""
-    point = chosen_point(found.on_test, method, rule)
+    validation = [row for row in found.points if row["split"] == "validation"]
+    point = chosen_point(validation, method, rule)
     best = min(schedules(params.serve), key=lambda batch: point[batch.column])
     place = params.serve.model_dump(include={"engine", "batch"})
     place["delayed"] = best.schedule == "delayed" or params.serve.batch == 1

@@ -158,6 +158,7 @@ def _show_forecast(work: Workload, params: Params) -> None:
 
 def _workload(splits: Splits, slm: Asked, llm: Asked, params: Params) -> Workload:
     source, finetuned = params.references.source, bool(params.finetune.epochs)
+    by_llm = params.evaluate.against == "llm"
     written = asked_of_llm(splits, source, params.evaluate.against, finetuned=finetuned)
     return Workload(
         questions={split: len(problems) for split, problems in splits.items()},
@@ -167,4 +168,5 @@ def _workload(splits: Splits, slm: Asked, llm: Asked, params: Params) -> Workloa
         answer=fmean(reply.tokens for reply in llm.replies),
         slm=slm.pace,
         llm=llm.pace,
+        right=fmean(reply.correct is not False or by_llm for reply in llm.replies),
     )

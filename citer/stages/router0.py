@@ -29,7 +29,7 @@ from citer.models.router import Head, Router
 from citer.stages import paths
 from citer.stages.folders import finetuned_slm
 from citer.storage.tables import digest, replacing, write_json
-from citer.training.router import NARROW, Loss, Trained, train_head, train_logistic
+from citer.training.router import NARROW, OwnLoss, Trained, train_head, train_logistic
 
 
 def run(params: Params) -> None:
@@ -42,10 +42,10 @@ def run(params: Params) -> None:
     settings = params.train, params.seed, resolve_device(params.pair.device)
     features, problem_N = read_features(paths.SLM_TOKENS, tokens), tokens["problem_id"].to_numpy()
     heads, trained = dict[str, Head](), dict[str, Trained]()
-    for name, (target_N, loss) in targets(problems, tokens).items():
+    for name, (target_N, own) in targets(problems, tokens).items():
         given = features, target_N, problem_N, *settings
-        trained[name] = train_head(*given, NARROW, loss)
-        heads |= {name: trained[name].head, f"{name}_logistic": train_logistic(*given, loss)}
+        trained[name] = train_head(*given, NARROW, own)
+        heads |= {name: trained[name].head, f"{name}_logistic": train_logistic(*given, own)}
     made_for = identity | {"prompts": params.prompts.model_dump(mode="json")}
     first = Router({"stand": Head(None), "agree": Head(None)})
     write_bundle(paths.router(0), first, made_for | {"iteration": 0})
@@ -56,26 +56,29 @@ def run(params: Params) -> None:
 
 
 class Target(NamedTuple):
-    """The targets of N tokens, and the loss if they are no labels."""
+    """The targets of N tokens, and how they are learnt if they are no labels."""
 
     target_N: np.ndarray  # or target_N2
-    loss: Loss | None = None
+    own: OwnLoss | None = None
 
 
 def targets(problems: Mapping[str, Problem], tokens: pa.Table) -> dict[str, Target]:
     """Return what each head learns from the tokens of the preference references.
 
     `agree`: both models choose the same token. Contested tokens are all for the LLM (CITER-S, arXiv
-    2502.01976) or all for the SLM.
+    2502.01976) or all for the SLM. Co-LLM's scores are calibrated by the labels of `contested_slm`;
+    in the LLM's own references, where these are all 1, by those of `agree`.
     """
     slm_N, llm_N = (tokens[f"{name}_token"].to_numpy() for name in ("slm", "llm"))
     case_N = token_cases(problems, tokens)
     logprobs = (tokens[f"{name}_logprob_gt"].to_numpy() for name in ("slm", "llm"))
+    agrees_N, harmless_N = slm_N == llm_N, case_N != "llm_right"
+    calibrating_N = agrees_N if harmless_N.all() else harmless_N
     return {
-        "agree": Target(slm_N == llm_N),
+        "agree": Target(agrees_N),
         "contested_llm": Target(~np.isin(case_N, ["llm_right", "contested"])),
-        "contested_slm": Target(case_N != "llm_right"),
-        "co_llm": Target(np.stack([*logprobs], 1), marginal_loss),
+        "contested_slm": Target(harmless_N),
+        "co_llm": Target(np.stack([*logprobs], 1), OwnLoss(marginal_loss, calibrating_N)),
     }
 
 

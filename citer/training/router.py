@@ -29,6 +29,13 @@ ROUNDS = 200  # of a logistic regression, at most
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
+class OwnLoss(NamedTuple):
+    """A loss of targets that are no labels, and the labels that calibrate the scores."""
+
+    loss: Loss
+    label_N: np.ndarray
+
+
 class Curve(NamedTuple):
     """Mean cross-entropy in nats, by epoch.
 
@@ -76,27 +83,26 @@ def train_head(
     seed: int,
     device: torch.device,
     hidden_size: int | None = None,
-    loss: Loss | None = None,
+    own: OwnLoss | None = None,
 ) -> Trained:
     """Train a head. Held-out problems decide when training stops, and calibrate the scores.
 
     `feature_NF`, `target_N` and `problem_N` (problem ids) have one row per labelled token. The MLP
     is as wide as the SLM's state, or as `hidden_size`.
 
-    Without a `loss`, the targets are labels. A head by another loss is not calibrated, and has no
-    metrics: its score is the sigmoid of the logit. Raises InputError if there are too few problems,
-    or if training diverges.
+    Without an `own` loss, the targets are labels. A head by another loss has no metrics. Raises
+    InputError if there are too few problems, or if training diverges.
     """
     held_N = holdout_rows(problem_N, seed, params.holdout)
     targets = torch.from_numpy(feature_NF), torch.tensor(target_N).float()
-    examples = Examples(*targets, device, loss or binary_cross_entropy_with_logits)
+    loss, label_N = own or OwnLoss(binary_cross_entropy_with_logits, target_N)
+    examples = Examples(*targets, device, loss)
     mlp, curve = _fitted(examples, held_N, params, seed, hidden_size)
-    head, holdout_M = Head(mlp), _rows(held_N)
-    if not loss:
-        logit_M = examples.apply(mlp, holdout_M).double().numpy()
-        head = Head(mlp, *platt(logit_M, target_N[held_N]))
+    holdout_M = _rows(held_N)
+    logit_M = examples.apply(mlp, holdout_M).double().numpy()
+    head = Head(mlp, *platt(logit_M, label_N[held_N]))
     score_M = examples.apply(head.score, holdout_M).double().numpy()
-    metrics = {} if loss else _metrics(score_M, target_N[held_N], target_N[~held_N], curve)
+    metrics = {} if own else _metrics(score_M, target_N[held_N], target_N[~held_N], curve)
     return Trained(head, metrics, curve, holdout_M.numpy(), score_M)
 
 
@@ -107,21 +113,19 @@ def train_logistic(
     params: TrainParams,
     seed: int,
     device: torch.device,
-    loss: Loss | None = None,
+    own: OwnLoss | None = None,
 ) -> Head:
     """Fit a logistic regression on the last `EXTRAS` features, not on the hidden state.
 
-    The problems that `train_head` holds out calibrate it. A `loss` is as in `train_head`.
+    The problems that `train_head` holds out calibrate it. An `own` loss is as in `train_head`.
     """
     held_N = holdout_rows(problem_N, seed, params.holdout)
     extra_NE = feature_NF[:, -EXTRAS:].astype(np.float32)
-    own_loss = loss or binary_cross_entropy_with_logits
-    mlp = logistic(extra_NE[~held_N], target_N[~held_N], own_loss)
-    if loss:
-        return Head(mlp.to(device))
+    loss, label_N = own or OwnLoss(binary_cross_entropy_with_logits, target_N)
+    mlp = logistic(extra_NE[~held_N], target_N[~held_N], loss)
     with torch.inference_mode():
         logit_M = mlp(torch.from_numpy(extra_NE[held_N])).double().numpy()
-    return Head(mlp.to(device), *platt(logit_M, target_N[held_N]))
+    return Head(mlp.to(device), *platt(logit_M, label_N[held_N]))
 
 
 def logistic(

@@ -35,8 +35,8 @@ def test_a_plan_fits_and_each_of_its_cuts_was_needed(share: float) -> None:
 
 
 def test_what_no_deployed_rule_needs_goes_first_and_enough_is_kept_to_certify() -> None:
-    """Of validation, three times 63: so many certify a rule that loses none. Of test, twice."""
-    least = plan(SLOW, PARAMS, 0.0)
+    """63 questions that the LLM has right certify a rule that loses none."""
+    least = plan(replace(SLOW, right=0.7), PARAMS, 0.0)
     assert [*least.changes] == [
         "evaluate.bounds",
         "iterations",
@@ -45,14 +45,15 @@ def test_what_no_deployed_rule_needs_goes_first_and_enough_is_kept_to_certify() 
         "evaluate.risks",
         "evaluate.candidates",
     ]
-    most = {"test": 126, "preference": 100, "validation": 189, "sft": 300}
+    most = {"test": 113, "preference": 100, "validation": 180, "sft": 300}
     assert least.changes["references.most"] == most
+    assert 0.7 * most["test"] > 63
 
 
 def test_limits_of_params_yaml_are_only_lowered() -> None:
     own = changed(PARAMS, {"references.most": {"sft": 50, "test": 195, "preference": 80}})
     least = plan(SLOW, own, 0.0).changes["references.most"]
-    assert (least["sft"], least["test"], least["preference"]) == (50, 126, 80)
+    assert (least["sft"], least["test"], least["preference"]) == (50, 79, 80)
 
 
 def test_test_questions_beyond_those_that_the_gate_needs_go_last() -> None:
@@ -68,14 +69,14 @@ def test_test_questions_beyond_those_that_the_gate_needs_go_last() -> None:
         llm=Pace(0.05, 0.3),
     )
     least = plan(real, PARAMS, 0.0)
-    kept = {"test": 126, "preference": 100}
+    kept = {"test": 79, "preference": 100}
     assert least.changes["references.most"] == kept
     assert least.cuts[-1].changes == {"references.most": kept}
-    before = changed(PARAMS, least.changes | {"references.most": kept | {"test": 189}})
+    before = changed(PARAMS, least.changes | {"references.most": kept | {"test": 126}})
     assert total(real, before) - least.minutes == pytest.approx(least.cuts[-1].saved)
     hardly = total(real, before) - 0.01
     assert plan(real, PARAMS, hardly).minutes == least.minutes <= hardly
-    assert plan(real, PARAMS, hardly + 0.02).changes["references.most"]["test"] == 189
+    assert plan(real, PARAMS, hardly + 0.02).changes["references.most"]["test"] == 126
 
 
 def test_the_forecast_names_what_would_save_most() -> None:

@@ -103,8 +103,11 @@ def test_every_candidate_belongs_to_one_method() -> None:
     plain = {
         "stand": "router",
         "contested_llm": "citer_s",
+        "contested_llm_logistic": "citer_s",
         "co_llm": "co_llm",
+        "co_llm_logistic": "co_llm",
         "entropy": "entropy",
+        "probability": "entropy",
     }
     audited = {"stand": "audited", "entropy": "bild", "probability": "bild"}
     for name, visit in product(NAMED, ("score", "risk")):

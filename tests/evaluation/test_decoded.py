@@ -108,3 +108,12 @@ def test_tokens_are_counted_by_tenth_of_their_answer_and_by_kind():
         Spoken(5, "number", 1, 1),
         Spoken(7, "space", 1, 1),
     ]
+
+
+def test_a_slow_pair_answers_no_more_questions_than_are_shown(
+    study: Study, router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("citer.report.decoded.SHOWN", 2)
+    assert made(study, router, Rule.parse("score 1"))[0].questions > 2
+    monkeypatch.setattr("citer.models.pair.SMALL", 0)
+    assert made(study, router, Rule.parse("score 1"))[0].questions == 2
