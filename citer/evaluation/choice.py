@@ -181,9 +181,12 @@ def worth_testing(family: Sequence[Candidate]) -> list[int]:
     """Return the numbers of the rules that validation must answer, whatever the promise is.
 
     The family has the rules of one scorer and one acceptance. A rule is left out if another one is
-    cheaper and loses no more held-out questions, or if it loses more than `MOST` of them.
+    cheaper and loses no more held-out questions, or if it loses more than `MOST` of them. Of rules
+    that do the same there, only the first is kept.
     """
-    return [number for number, seen in enumerate(family) if _is_worth(seen, family)]
+    kept = [number for number, seen in enumerate(family) if _is_worth(seen, family)]
+    alike = {(family[n].cost, family[n].discordant): n for n in reversed(kept)}
+    return sorted(alike.values())
 
 
 def _is_worth(seen: Candidate, family: Sequence[Candidate]) -> bool:

@@ -54,6 +54,7 @@ def test_a_rule_is_worth_no_test_if_a_cheaper_one_of_its_family_loses_no_more():
     assert worth_testing([beaten, seen(0.4, 0, 0.4), seen(0.3, 3, 0.3)]) == [1, 2]
     assert worth_testing([beaten, seen(0.4, 3, 0.4)]) == [0, 1], "cheaper, but it loses more"
     assert worth_testing([beaten, seen(0.4, 1, 0.5)]) == [0, 1], "no cheaper"
+    assert worth_testing([beaten, seen(0.4, 2, 0.5), seen(0.3, 3, 0.3)]) == [0, 2], "they are alike"
 
 
 def test_a_rule_that_loses_more_than_a_fifth_is_worth_no_test_whatever_the_promise_is():
