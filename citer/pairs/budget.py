@@ -14,8 +14,7 @@ from citer.evaluation.methods import INPUTS, SCORERS
 # Guesses. They depend on the pair, and no model has been trained yet.
 CONTESTED = 0.1  # share of the reference tokens that `label` decides by two rollouts
 TESTED = 0.2  # share of the rules that are worth a test
-AUDITED = 0.2  # share of the LLM's time that an answer of audited routing takes
-SHARED = 0.1  # share of a further rule's work that is left, since rules share their first tokens
+SHARED = 0.03  # share of a further rule's work that is left, since rules share most tokens
 LEARNING = 3  # times as long as reading a token takes learning from it
 CALIBRATED = 200  # contested tokens that are rolled out for `suffix`
 FACTOR = 2.0  # by which the truth may be above or below the forecast
@@ -43,8 +42,9 @@ class Workload:
     """Questions per split, the mean tokens of a prompt and of an answer, each model's pace.
 
     The LLM writes the answers of `written` for the stage `references`. Rollouts label the `graded`
-    preference questions. The answer is the LLM's, since a finetuned SLM writes about as much. The
-    LLM has the share `right` of the answers right.
+    preference questions. The answer is the LLM's, since a finetuned SLM writes about as much. An
+    exact rule takes `routed` times as long as the LLM alone, which has the share `right` of its
+    answers right.
     """
 
     questions: Mapping[str, int]
@@ -54,6 +54,7 @@ class Workload:
     answer: float
     slm: Pace
     llm: Pace
+    routed: float
     right: float = 1.0
 
     def minutes(self, params: Params) -> dict[str, float]:
@@ -77,8 +78,8 @@ class Workload:
             "references": written * self._alone(self.llm),
             "score_llm": rows * preference * (self.prompt + self.answer) * self.llm.prompt,
             "finetune": LEARNING * learnt * read,
-            "rivals": alone * (self._routed(0) + self._alone(self.llm))
-            + test * (("random" in bounds) * self._routed(AUDITED) + ("oracle" in bounds) * read)
+            "rivals": alone * (self._alone(self.slm) + self._alone(self.llm))
+            + test * (("random" in bounds) * self._by_rule + ("oracle" in bounds) * read)
             + self._tried(fixed, judged, held_out),
             "label": len(params.iterations) * labels,
             "evaluate": len(params.iterations) * self._tried(new, judged, held_out),
@@ -89,7 +90,7 @@ class Workload:
         """Seconds of all rules on held-out questions, and of those worth a test on the others."""
         first = min(rules, 1)
         answers = judged * (first + SHARED * TESTED * rules) + held_out * (first + SHARED * rules)
-        return answers * self._routed(AUDITED)
+        return answers * self._by_rule
 
     def _label(self, questions: float, graded: float, by_suffix: float) -> float:
         """Seconds of rollouts and of `suffix`, which is calibrated by rollouts where it is used."""
@@ -100,15 +101,16 @@ class Workload:
         # The LLM reads twice up to the contested tokens, and the rest of an answer after each.
         read = 2 * (self.prompt + self.answer) + contested * self.answer
         read *= min(questions, by_suffix + calibrating) * self.llm.prompt
-        return rolled_out * self._routed(0) + read  # the LLM writes little in a rollout
+        return rolled_out * self._alone(self.slm) + read  # the LLM writes little in a rollout
 
     def _alone(self, pace: Pace) -> float:
         """Seconds per answer."""
         return self.prompt * pace.prompt + self.answer * pace.answer
 
-    def _routed(self, share: float) -> float:
-        """Seconds per answer, if the LLM takes this share of the time that it would take alone."""
-        return self._alone(self.slm) + share * self._alone(self.llm)
+    @property
+    def _by_rule(self) -> float:
+        """Seconds per answer."""
+        return self.routed * self._alone(self.llm)
 
 
 def _rules(evaluate: EvaluateParams) -> tuple[int, int]:

@@ -5,6 +5,7 @@ one that differs. The scores of drafts after that are not known; those of the LL
 same positions take their place.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import ceil
@@ -137,15 +138,15 @@ def _drafted(rule: Rule, agrees: Sequence[bool], scores: Sequence[float] | None)
     return drafts, kept
 
 
-def seconds(engine: Engine, requests: Sequence[Request], policy: Policy) -> float:
-    """Return how long it takes to answer the requests one by one.
+def seconds(engine: Engine, batches: Sequence[Sequence[Request]], policy: Policy) -> float:
+    """Return how long it takes to answer the batches, one after the other.
 
     On a GPU they are answered twice, since the first answers capture CUDA graphs.
     """
     for _ in range(2 if engine.pair.slm.device.type == "cuda" else 1):
         start = perf_counter()
-        for request in requests:
-            next(engine.decode([request], policy))
+        for batch in batches:
+            deque(engine.decode(batch, policy), maxlen=0)
     return perf_counter() - start
 
 

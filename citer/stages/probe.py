@@ -68,8 +68,8 @@ def run(params: Params) -> None:
     say(overview(slm.replies, llm.replies))
     say(examples(llm.replies))
     say(speed(slm.pace, llm.pace, engine.slots))
-    _show_exact(pair, engine, llm.replies, params.score.batch_tokens)
-    _show_forecast(_workload(splits, slm, llm, params), params)
+    slower = _show_exact(pair, engine, llm.replies, params.score.batch_tokens)
+    _show_forecast(_workload(splits, slm, llm, slower, params), params)
     _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
 
@@ -118,8 +118,11 @@ def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
         return ask(engine, chosen, ALONE[model], advance)
 
 
-def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply], batch_tokens: int) -> None:
-    """Show what the LLM's own text costs without any training, and how to serve it now."""
+def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply], batch_tokens: int) -> float:
+    """Show what the LLM's own text costs without any training, and how to serve it now.
+
+    Returns how long the best rule takes in a batch, relative to the LLM alone.
+    """
     answers = read_by_slm(pair, replies, batch_tokens)
     found, measured = priced(pair, answers), agreement(answers)
     write_json(paths.AGREEMENT, asdict(measured))
@@ -128,13 +131,19 @@ def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply], batch_toke
     say(table(found))
     rule = best(found, COLUMNS[0]).rule
     assert rule, "the oracle is no rule"
-    asked = [request(reply.problem, pair) for reply in replies[:TIMED]]
-    ours, alone = (seconds(engine, asked, each) for each in (routed(Router({}), rule), LLM_ALONE))
+    policy = routed(Router({}), rule)
+    batch = [request(reply.problem, pair) for reply in replies[: engine.slots]]
+    single = [[each] for each in batch[:TIMED]]
+    alone, together = (
+        seconds(engine, each, policy) / seconds(engine, each, LLM_ALONE)
+        for each in (single, [batch])
+    )
     say(
-        f"`{rule:.4g}`: {ours / alone:.2f} of the LLM's seconds ({len(asked)} answers, one by "
-        f'one); serve it now: citer serve --rule "{rule:.4g}"'
+        f"`{rule:.4g}`: {alone:.2f} of the LLM's seconds one by one ({len(single)} answers), "
+        f'{together:.2f} in a batch of {len(batch)}; serve it now: citer serve --rule "{rule:.4g}"'
     )
     say(f"or in vLLM: {vllm_line(pair, rule)}")
+    return together
 
 
 def vllm_line(pair: Pair, rule: Rule) -> str:
@@ -156,7 +165,7 @@ def _show_forecast(work: Workload, params: Params) -> None:
         say(f"  {cut}")
 
 
-def _workload(splits: Splits, slm: Asked, llm: Asked, params: Params) -> Workload:
+def _workload(splits: Splits, slm: Asked, llm: Asked, slower: float, params: Params) -> Workload:
     source, finetuned = params.references.source, bool(params.finetune.epochs)
     by_llm = params.evaluate.against == "llm"
     written = asked_of_llm(splits, source, params.evaluate.against, finetuned=finetuned)
@@ -168,5 +177,6 @@ def _workload(splits: Splits, slm: Asked, llm: Asked, params: Params) -> Workloa
         answer=fmean(reply.tokens for reply in llm.replies),
         slm=slm.pace,
         llm=llm.pace,
+        routed=slower,
         right=fmean(reply.correct is not False or by_llm for reply in llm.replies),
     )

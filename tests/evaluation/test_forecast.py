@@ -6,7 +6,6 @@ from citer.config.params import SHIPPED, Params, load_params
 from citer.evaluation.methods import SCORERS
 from citer.labelling.suffix import SAMPLE
 from citer.pairs.budget import (
-    AUDITED,
     LEARNING,
     SHARED,
     TESTED,
@@ -20,6 +19,7 @@ from citer.pairs.budget import (
 QUESTIONS = {"sft": 50, "preference": 60, "validation": 30, "test": 30}
 FAST = Pace(0.0, 0.0)
 SLOW = Pace(prompt=0.01, answer=0.1)  # 2 seconds for 100 tokens of prompt and 10 of answer
+ROUTED = 1.5  # times the LLM's own seconds
 RULES = {
     "train.holdout": 0.25,
     "evaluate.llm_fractions": [0.0, 0.1, 1.0],  # one
@@ -38,7 +38,7 @@ def settings(**more: object) -> Params:
 
 def minutes(slm: Pace, llm: Pace, written: int = 0, **more: object) -> dict[str, float]:
     by_llm = {"preference": written}
-    work = Workload(QUESTIONS, by_llm, graded=60, prompt=100, answer=10, slm=slm, llm=llm)
+    work = Workload(QUESTIONS, by_llm, 60, 100, 10, slm, llm, ROUTED)
     return work.minutes(settings(**more))
 
 
@@ -59,10 +59,9 @@ def test_rivals_answer_by_each_model_alone_and_by_the_candidates_of_all_iteratio
     """Candidates share much of their work. Three heads are trained anew."""
     alone, none = 60 * 2.0, {"evaluate.bounds": []}
     fixed = (2 + len(SCORERS) - 3) * EACH + 2 * 2 * GAMMAS  # with a cap, too
-    audited = answers(fixed) * AUDITED * 2.0
-    assert minutes(FAST, SLOW, **none)["rivals"] == pytest.approx((alone + audited) / 60)
-    drafted = answers(fixed) * 2.0
-    assert minutes(SLOW, FAST, **none)["rivals"] == pytest.approx((alone + drafted) / 60)
+    by_rule = answers(fixed) * ROUTED * 2.0
+    assert minutes(FAST, SLOW, **none)["rivals"] == pytest.approx((alone + by_rule) / 60)
+    assert minutes(SLOW, FAST, **none)["rivals"] == pytest.approx(alone / 60)
 
 
 def test_query_level_routing_only_adds_the_preference_questions_of_each_model_alone() -> None:
@@ -72,9 +71,9 @@ def test_query_level_routing_only_adds_the_preference_questions_of_each_model_al
 
 
 def test_each_iteration_has_its_own_labels_and_candidates() -> None:
-    twice = minutes(SLOW, FAST)
-    once = minutes(SLOW, FAST, iterations={"1": {"previous": "0"}})
-    assert once["evaluate"] == pytest.approx(answers(3 * EACH) * 2.0 / 60)
+    twice = minutes(SLOW, SLOW)
+    once = minutes(SLOW, SLOW, iterations={"1": {"previous": "0"}})
+    assert once["evaluate"] == pytest.approx(answers(3 * EACH) * ROUTED * 2.0 / 60)
     for stage in ("evaluate", "label"):
         assert twice[stage] == 2 * once[stage]
 
@@ -82,46 +81,50 @@ def test_each_iteration_has_its_own_labels_and_candidates() -> None:
 def test_methods_that_are_no_candidates_cost_nothing() -> None:
     """CITER asks for one threshold without an audit."""
     citer = {"evaluate.candidates": ["citer"], "evaluate.bounds": []}
-    found = minutes(SLOW, FAST, **citer)
-    assert found["evaluate"] == pytest.approx(2 * answers(1) * 2.0 / 60)
+    found = minutes(FAST, SLOW, **citer)
+    assert found["evaluate"] == pytest.approx(2 * answers(1) * ROUTED * 2.0 / 60)
     assert found["rivals"] == pytest.approx(60 * 2.0 / 60)
 
 
 def test_suffix_reads_each_question_twice_and_the_rest_of_an_answer_after_each_contest() -> None:
     read = 60 * (2 * 110 + 1 * 10) * 0.01
-    work = Workload(QUESTIONS, {}, graded=0, prompt=100, answer=10, slm=FAST, llm=SLOW)
+    work = Workload(
+        QUESTIONS, {}, graded=0, prompt=100, answer=10, slm=FAST, llm=SLOW, routed=ROUTED
+    )
     by_suffix = settings(**{"label.method": "suffix"})
     assert work.minutes(by_suffix)["label"] == pytest.approx(2 * read / 60)  # two iterations
-    drafting = replace(work, slm=SLOW, llm=FAST)
+    drafting = replace(work, slm=SLOW, llm=FAST, routed=ROUTED)
     assert drafting.minutes(by_suffix)["label"] == 0
 
 
 @pytest.mark.parametrize("graded", [60, 10**4])
 def test_suffix_is_calibrated_by_rollouts_of_at_most_200_tokens_with_an_answer(graded: int) -> None:
     many = QUESTIONS | {"preference": 10**4}
-    work = Workload(many, {}, graded, prompt=100, answer=10, slm=SLOW, llm=FAST)
+    work = Workload(many, {}, graded, prompt=100, answer=10, slm=SLOW, llm=FAST, routed=ROUTED)
     found = work.minutes(settings(**{"label.method": "suffix"}))["label"]
     assert found == pytest.approx(2 * min(graded, SAMPLE) * 2.0 / 60)
 
 
 def test_rows_without_an_answer_are_labelled_by_suffix() -> None:
-    work = Workload(QUESTIONS, {}, graded=0, prompt=100, answer=10, slm=FAST, llm=SLOW)
+    work = Workload(
+        QUESTIONS, {}, graded=0, prompt=100, answer=10, slm=FAST, llm=SLOW, routed=ROUTED
+    )
     by_suffix = settings(**{"label.method": "suffix"})
     assert work.minutes(settings())["label"] == work.minutes(by_suffix)["label"] > 0
 
 
 def test_at_most_200_questions_are_held_out() -> None:
     many = QUESTIONS | {"preference": 10**4}
-    work = Workload(many, {}, graded=0, prompt=100, answer=10, slm=SLOW, llm=FAST)
-    expected = 2 * answers(3 * EACH, held_out=200) * 2.0 / 60
+    work = Workload(many, {}, graded=0, prompt=100, answer=10, slm=FAST, llm=SLOW, routed=ROUTED)
+    expected = 2 * answers(3 * EACH, held_out=200) * ROUTED * 2.0 / 60
     assert work.minutes(settings())["evaluate"] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("bound", "seconds"), [("random", 2.0), ("oracle", 110 * 0.01)])
+@pytest.mark.parametrize(("bound", "seconds"), [("random", 2.0 * ROUTED), ("oracle", 110 * 0.01)])
 def test_of_the_other_bounds_one_answers_the_test_questions_and_one_reads_the_llms_answers(
     bound: str, seconds: float
 ) -> None:
-    more, none = (minutes(SLOW, FAST, **{"evaluate.bounds": each}) for each in ([bound], []))
+    more, none = (minutes(SLOW, SLOW, **{"evaluate.bounds": each}) for each in ([bound], []))
     assert more["rivals"] - none["rivals"] == pytest.approx(30 * seconds / 60)
 
 
