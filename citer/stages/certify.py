@@ -25,6 +25,7 @@ from citer.stages import paths
 from citer.stages.folders import base_pair
 
 DRAFTS = AliasPath("metrics", "speculative_decoding")
+INVALID = "score 7"
 
 
 class Written(BaseModel):
@@ -54,15 +55,16 @@ class Answer(NamedTuple):
 def certify(params: Params, url: str, rule: str) -> bool:
     """Ask the server, print what was found, and return whether the rule keeps the promise.
 
-    Raises InputError if the server refuses the rule or has several models, if the references of
-    the questions are missing, or if they are not of one measure; TemporaryError if it does not
-    answer.
+    Raises InputError if the server ignores rules, refuses this one or has several models, if the
+    references of the questions are missing, or if they are not of one measure; TemporaryError if
+    it does not answer.
     """
     if params.evaluate.sampling:
         raise InputError("certify: evaluate.sampling: expected null, the server is asked greedily")
     problems = read_problems(paths.referenced("validation"))
     measure = Conditions.of(problems, None, {"llm": {"digest": ""}, "template": ""}).measure
     ask = _Asking(params, ServedFolder(Path(params.pair.llm), server=Server(url)))
+    ask.check_plugin(problems[0])
     ask(problems[0], rule)  # a refusal comes before any work
     with progress("certify", 2 * len(problems), "answers") as advance:
         routed = ask.all(problems, rule, advance)
@@ -86,6 +88,17 @@ class _Asking:
     def __call__(self, problem: Problem, rule: str) -> Completed:
         own = {"prompt": self._prompts.prompt_ids(problem), "citer": {"rule": rule}}
         return self._server.ask("/v1/completions", Completed, self._common | own)
+
+    def check_plugin(self, problem: Problem) -> None:
+        """Raise InputError if an invalid rule is answered: vLLM ignores unknown fields."""
+        try:
+            self(problem, INVALID)
+        except InputError as error:
+            if "status 400" in str(error):
+                return
+            raise
+        expected = "expected a refusal, vLLM with the plugin of citer and its settings"
+        raise InputError(f"{self._server}: answers by the invalid rule `{INVALID}`; {expected}")
 
     def all(self, problems: Sequence[Problem], rule: str, advance: Advance) -> list[Answer]:
         answers = []
