@@ -33,6 +33,7 @@ from citer.vllm.registry import fetched
 
 PINNED = "CITER_VLLM_ROUTERS"  # environment of the API servers that this process starts
 SPECULATION = '{"method": "draft_model", "model": SLM, "num_speculative_tokens": 16}'
+PENALTIES = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}  # neutral
 AUDIT = re.compile(r"^\s*audit\b")  # a rule without a visit: all drafts that vLLM asks for
 
 
@@ -71,6 +72,14 @@ class Served:
     drafts: int  # the most before a visit
     scored: bool  # whether a small model drafts, so that a rule can ask for scores
     router: str | None = None  # the folder of the heads, if they are known
+    stop: tuple[str, ...] = ()  # texts and ids that end the answers of the router's certificate
+    eos_ids: tuple[int, ...] = ()
+
+    def ends(self, request: Any) -> dict[str, Any]:
+        """Return the fields that end the answer to a request of the API: its own, and these."""
+        own = [request.stop] if isinstance(request.stop, str) else request.stop or ()
+        ids = [*(request.stop_token_ids or ()), *(() if request.ignore_eos else self.eos_ids)]
+        return {"stop": [*own, *self.stop], "stop_token_ids": ids}
 
     def asked(self, content: Any) -> Rule:
         """Return the rule for the content, or None, of a field `citer`. Raises InputError."""
@@ -175,8 +184,8 @@ def _registered(folder: Path) -> str:
     return str(rule)
 
 
-def check_pair(router: Path, engine: Engine) -> None:
-    """Check a router against the models before a weight is loaded.
+def check_pair(router: Path, engine: Engine, served: Served) -> Served:
+    """Check a router against the models before a weight is loaded. Add what ends its answers.
 
     Raises InputError if it was made for another LLM, SLM, tokenizer, prompt format or precision.
     """
@@ -192,6 +201,7 @@ def check_pair(router: Path, engine: Engine) -> None:
         raise InputError(f"{router}: made for an SLM with pair.slm_weights: int8, {expected}")
     pair = PairFolder(Path(engine.slm), Path(engine.llm), card.prompts)
     check_identity(card.model_dump(), pair.identity(engine.dtype), router)
+    return replace(served, stop=card.prompts.stop, eos_ids=pair.eos_ids)
 
 
 def _check_llm(config: Any) -> None:
@@ -206,6 +216,10 @@ def _check_llm(config: Any) -> None:
         raise InputError(f"--quantization {model.quantization}: {expected}")
     if config.lora_config:
         raise InputError(f"--enable-lora: {expected}")
+    for name, value in model.get_diff_sampling_param().items():
+        if value != PENALTIES.get(name, value):
+            expected = "expected --generation-config vllm, since the router's answers have none"
+            raise InputError(f"generation_config.json: {name} {value}: {expected}")
 
 
 def prepare(config: Any) -> tuple[str, Served, Settings, Engine]:
@@ -220,7 +234,7 @@ def prepare(config: Any) -> tuple[str, Served, Settings, Engine]:
     served, _ = read_served(settings, engine)
     if settings.router:
         _check_llm(config)
-        check_pair(Path(settings.router), engine)
+        served = check_pair(Path(settings.router), engine, served)
     return version, served, settings, engine
 
 

@@ -123,7 +123,10 @@ def _refuse_unserved(config: Any) -> None:
 
 
 def _serve_rules(live: "Live") -> None:
-    """Let requests of the API name a rule. Logged or shadowed chats keep their messages."""
+    """Let requests of the API name a rule, and end answers as the router's certificate does.
+
+    Logged or shadowed chats keep their messages.
+    """
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
@@ -132,7 +135,8 @@ def _serve_rules(live: "Live") -> None:
     from citer.vllm.log import texts
 
     def to_sampling_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        params, served, log = original(self, *args, **kwargs), live.now.served, live.now.log
+        served, log = live.now.served, live.now.log
+        params = original(self.model_copy(update=served.ends(self)), *args, **kwargs)
         content = (self.model_extra or {}).get(KEY)
         try:
             asked: dict[str, Any] = {"rule": str(served.asked(content))}

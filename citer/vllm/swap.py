@@ -39,8 +39,7 @@ class Version:
         slm = str(router / "slm") if self.engine.slm == str(own) else self.engine.slm
         engine = self.engine._replace(slm=slm)
         settings = self.settings.model_copy(update={"router": str(router)})
-        served, _ = read_served(settings, engine)
-        check_pair(router, engine)
+        served = check_pair(router, engine, read_served(settings, engine)[0])
         if slm and _network(slm) != _network(str(self.engine.slm)):
             raise InputError(f"{name}: its SLM is another network, expected a restart")
         log = open_log(settings, Path(engine.llm), name)

@@ -11,13 +11,15 @@ from openai import OpenAI
 
 from citer.config.params import SHIPPED, load_params
 from citer.data.problems import write_problems
+from citer.data.prompts import PromptSettings
 from citer.errors import InputError
+from citer.models.folder import PairFolder
 from citer.pairs.budget import changed
 from citer.stages import paths
 from citer.stages.certify import certify
 from tests.flows.servers import until
 from tests.vllm.api import KEY, client, counters, documented_chat, logged, prompts, routed_server
-from tests.vllm.offline import LLM, PYTHON, SLM, questions
+from tests.vllm.offline import LLM, PYTHON, SLM, questions, wide_slm
 
 pytestmark = [
     pytest.mark.vllm,
@@ -191,3 +193,13 @@ def test_a_rule_is_certified_through_the_server(
     assert "and the routed answer is wrong on 0 of them" in shown.replace("\n", " ")
     with pytest.raises(InputError, match=r"'risk 2': expected `score τ`"):
         certify(params, url, "risk 2")
+
+
+def test_the_stop_texts_of_the_routers_card_end_answers(tmp_path: Path) -> None:
+    stop = PromptSettings(stop=("coins each",))
+    template = PairFolder(wide_slm(tmp_path), LLM, stop).prompts.digest
+    with routed_server(tmp_path, prompts=stop.model_dump(), template=template) as url:
+        reply = ask(client(url), prompts(1)[0], EXACT)
+    assert reply.choices[0].finish_reason == "stop"
+    assert "coins each" not in reply.choices[0].text
+    assert reply.choices[0].text.strip()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from citer.data.prompts import PromptSettings
 from citer.errors import InputError
 from citer.models.bundle import write_bundle
 from citer.models.folder import ModelFolder, PairFolder
@@ -41,6 +42,7 @@ def config(tiny: TinyPair, settings: Any, **changes: Any) -> Any:
     model = SimpleNamespace(
         model=str(tiny.llm), tokenizer=str(tiny.llm), dtype="torch.float32", quantization=None
     )
+    model.get_diff_sampling_param = dict
     own = {
         "additional_config": {"citer": settings},
         "model_config": model,
@@ -91,6 +93,21 @@ def test_what_is_not_the_llm_of_the_router_is_refused(
         setattr(model, name, value)
         assert complaint in refusal(tiny, settings, model_config=model)
     assert "--enable-lora: expected none" in refusal(tiny, settings, lora_config="some")
+    model = config(tiny, settings).model_config
+    model.get_diff_sampling_param = lambda: {"temperature": 0.7, "repetition_penalty": 1.05}
+    expected = "repetition_penalty 1.05: expected --generation-config vllm"
+    assert expected in refusal(tiny, settings, model_config=model)
+
+
+def test_answers_end_as_those_of_the_certificate(settings: dict[str, Any], tiny: TinyPair) -> None:
+    folders = PairFolder(*tiny, PromptSettings(stop=("END",)))
+    write_router(folders, prompts={"stop": ["END"]})
+    _, served, *_ = loading.prepare(config(tiny, settings))
+    request = SimpleNamespace(stop="own", stop_token_ids=None, ignore_eos=False)
+    expected = {"stop": ["own", "END"], "stop_token_ids": [*folders.eos_ids]}
+    assert served.ends(request) == expected
+    request.ignore_eos = True
+    assert served.ends(request)["stop_token_ids"] == []
 
 
 def test_a_router_needs_the_slm_as_draft_model(settings: dict[str, Any], tiny: TinyPair) -> None:
