@@ -189,9 +189,14 @@ class Pair:
         """Return whether an answer ends after these tokens, of which only the last is new."""
         return token_ids[-1] in self.eos_ids or bool(self.stops and self.stops.end(token_ids))
 
+    def decoded(self, token_ids: Sequence[int]) -> str:
+        """Decode without EOS and special tokens. Not every tokenizer flags each EOS as special."""
+        kept = [token for token in token_ids if token not in self.eos_ids]
+        return str(self.tokenizer.decode(kept, skip_special_tokens=True))
+
     def text(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> str:
         """Decode an answer, without its EOS, special tokens, the pair's stop texts and `stop`."""
-        text = str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+        text = self.decoded(token_ids)
         stops = self.stops_with(stop) if stop else self.stops
         return stops.cut(text) if stops else text
 

@@ -1,5 +1,6 @@
 """Text in pieces: characters that several tokens make up, and stop texts across pieces."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -35,6 +36,7 @@ def test_pieces_make_up_the_text_wherever_they_end(pair: Pair, data: st.DataObje
 
 
 def test_half_a_character_waits_for_the_rest(pair: Pair) -> None:
+    pair = replace(pair, eos_ids=pair.eos_ids[:1])  # the others are parts of characters, too
     ids = pair.tokenizer("a€b").input_ids
     assert len(ids) == 5
     assert pieces(pair, [[each] for each in ids]) == ["a", "", "", "€", "b", ""]
@@ -43,6 +45,13 @@ def test_half_a_character_waits_for_the_rest(pair: Pair) -> None:
 def test_half_a_character_at_the_end_is_sent_with_the_rest(pair: Pair) -> None:
     ids = pair.tokenizer("a€").input_ids[:-1]
     assert pieces(pair, [[each] for each in ids]) == ["a", "", "", "\ufffd"]
+
+
+def test_an_eos_that_is_no_special_token_is_not_in_the_text(pair: Pair) -> None:
+    ids = pair.tokenizer("1234").input_ids
+    ended = replace(pair, eos_ids=(*pair.eos_ids, ids[-1]))
+    assert ended.text(ids) == "123"
+    assert pieces(ended, [[each] for each in ids]) == ["1", "2", "3", "", ""]
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,8 @@ class TextStream:
     def add(self, token_ids: Sequence[int]) -> str:
         """Return the text that is certain after these tokens, and was not returned before."""
         self._ids += token_ids
-        before, after = self._decode(self._ids[: self._old]), self._decode(self._ids)
+        decoded = self._pair.decoded
+        before, after = decoded(self._ids[: self._old]), decoded(self._ids)
         if len(after) > len(before) and not after.endswith(HALF):
             self._text += after[len(before) :]
             self._ids, self._old = self._ids[self._old :], len(self._ids) - self._old
@@ -130,16 +131,13 @@ class TextStream:
         """Return the text that each token makes certain, who wrote it, and what it replaced."""
         return [
             {"text": self.add([token.token_id]), "by": token.by}
-            | ({"rejected": self._decode(token.rejected)} if token.rejected else {})
+            | ({"rejected": self._pair.decoded(token.rejected)} if token.rejected else {})
             for token in tokens
         ]
 
     def rest(self, text: str) -> str:
         """Return what is missing of the answer's whole text."""
         return text[self._sent :]
-
-    def _decode(self, token_ids: Sequence[int]) -> str:
-        return str(self._pair.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def _held(self) -> int:
         """Return the length of the longest end of the text that begins a stop text or has one."""
