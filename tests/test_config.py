@@ -54,6 +54,11 @@ def test_an_llm_behind_a_server_is_not_sampled(edited):
     assert complaint(path).startswith(expected)
 
 
+def test_a_rule_for_vllm_is_certified_by_greedy_answers(edited):
+    path = edited("engine: citer", "engine: vllm", "sampling: null", "sampling: {temperature: 1.0}")
+    assert complaint(path).startswith(": top level: evaluate.sampling: expected null, since vLLM")
+
+
 def test_shipped_params_load_frozen():
     params = load_params(SHIPPED)
     assert params.label.rule == Rule.parse(RULE)

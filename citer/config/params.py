@@ -225,6 +225,10 @@ class Params(Section):
                 "evaluate.sampling: expected null: an LLM behind a server (pair.llm_url) is asked "
                 "for greedy decoding only"
             )
+        if self.serve.engine == "vllm" and self.evaluate.sampling:
+            raise ValueError(
+                "evaluate.sampling: expected null, since vLLM (serve.engine) samples in another way"
+            )
         return self
 
     @field_validator("iterations")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, AliasPath, BaseModel, Field, NonNegativeInt, PositiveInt
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -76,6 +76,8 @@ class Card(BaseModel):
     prompts: PromptSettings = PromptSettings()
     threshold: Deployed | None = None
     serve: Place = Place()  # registration adds it
+    # of the answers that the rule's certificate is about
+    sampling: Annotated[str, Field(validation_alias=AliasPath("promise", "sampling"))] = "greedy"
 
 
 def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ from citer.models.router import Router
 from citer.rule import LLM, Rule
 from citer.sections import LocalPath, complaint
 from citer.serving.deployment import stored_rule
-from citer.serving.promise import stored_promise
+from citer.serving.promise import is_own, stored_promise
 from citer.serving.untrained import certain
 from citer.vllm import KEY
 from citer.vllm.registry import fetched
@@ -176,11 +176,15 @@ def read_served(settings: Settings, engine: Engine) -> tuple[Served, Router]:
 
 
 def _registered(folder: Path) -> str:
-    """Return the rule of a router's version. Raises InputError if it was certified elsewhere."""
-    rule = stored_rule(folder)
-    if rule.asks_slm and not rule.exact and read_card(folder).serve.engine != "vllm":
-        expected = "expected one of `serve: {engine: vllm}`, or a `rule` in the settings of citer"
+    """Return the rule of a router's version. Raises InputError if its certificate is of others."""
+    rule, card = stored_rule(folder), read_card(folder)
+    if is_own(rule):
+        return str(rule)
+    expected = "expected one of `serve: {engine: vllm}`, or a `rule` in the settings of citer"
+    if card.serve.engine != "vllm":
         raise InputError(f"{folder}: `{rule}` was certified for another server, {expected}")
+    if card.sampling != "greedy":
+        raise InputError(f"{folder}: `{rule}` was certified by {card.sampling}, {expected}")
     return str(rule)
 
 

@@ -127,9 +127,9 @@ def test_any_speculator_takes_an_audit_without_a_router(tiny: TinyPair) -> None:
 def test_a_rule_that_was_certified_for_another_server_must_be_named(
     settings: dict[str, Any], tiny: TinyPair
 ) -> None:
-    def stored(rule: str, engine: str) -> None:
+    def stored(rule: str, engine: str, **more: Any) -> None:
         card = {"threshold": {"rule": vars(Rule.parse(rule))}, "serve": {"engine": engine}}
-        write_router(PairFolder(*tiny), **card)
+        write_router(PairFolder(*tiny), **card, **more)
 
     own = {"router": settings["router"]}
     stored("risk 0.9 audit 0.1", "citer")
@@ -138,6 +138,10 @@ def test_a_rule_that_was_certified_for_another_server_must_be_named(
     stored("risk 0.9 audit 1", "citer")  # the LLM's own text, wherever it serves
     loading.prepare(config(tiny, own))
     stored("risk 0.9 audit 0.1 cap 8", "vllm")
+    loading.prepare(config(tiny, own))
+    stored("risk 0.9 audit 0.1 cap 8", "vllm", promise={"sampling": "temperature 0.7"})
+    assert "was certified by temperature 0.7, expected one of" in refusal(tiny, own)
+    stored("risk 0.9 audit 1 cap 8", "vllm", promise={"sampling": "temperature 0.7"})
     loading.prepare(config(tiny, own))
 
 
@@ -159,7 +163,8 @@ PATH = ["risk 0.9 audit 0.1 cap 8", "risk 0.5 audit 1"]
 def promised(tiny: TinyPair, **changes: Any) -> dict[str, Any]:
     """Write a router with a promise. Return settings that name its evidence."""
     promise = {"path": PATH, "graded": 0.05, "same": 0.05, "delta": 0.05} | changes
-    stored = {"threshold": {"rule": vars(Rule.parse(PATH[0]))}, "serve": {"engine": "vllm"}}
+    deployed = {"rule": vars(Rule.parse(promise["path"][0]))}
+    stored = {"threshold": deployed, "serve": {"engine": "vllm"}}
     write_router(PairFolder(*tiny), **stored, promise=promise)
     return {"router": "router", "shadow": 0.01, "evidence": "kept/evidence.db"}
 
@@ -178,7 +183,8 @@ def test_a_promise_that_vllm_cannot_keep_is_refused(
     settings: dict[str, Any], tiny: TinyPair
 ) -> None:
     own = promised(tiny)
-    assert "one of greedy answers" in refusal(tiny, promised(tiny, sampling="temperature 0.7"))
+    sampled = promised(tiny, sampling="temperature 0.7", path=PATH[1:] * 2)
+    assert "one of greedy answers" in refusal(tiny, sampled)
     assert "at most num_spec" in refusal(tiny, promised(tiny, path=[PATH[0], "every 2 cap 17"]))
     write_router(PairFolder(*tiny), threshold={"rule": vars(Rule.parse("risk 0.9 audit 1"))})
     assert "its rule is not certified" in refusal(tiny, own)
