@@ -91,12 +91,14 @@ def half(model: LanguageModel | Carded, vocabulary: Vocabulary) -> Half:
 def slm_half(model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]) -> Columns:
     """Compute the SLM's columns of the token table, one row per predicted token.
 
-    Raises InputError for hidden states that float16 cannot hold.
+    Raises InputError for hidden states that float16 cannot hold, and for logits not finite.
     """
     parts = [_slm_columns(predicted) for predicted in predict(model, vocabulary, texts)]
     columns = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     if not columns["slm_hidden"].isfinite().all():
         raise InputError(f"{model.path}: hidden states beyond float16, expected at most 65504")
+    if not columns["slm_margin"].isfinite().all():
+        raise InputError(f"{model.path}: logits that are not finite, expected another pair.dtype")
     return columns
 
 

@@ -134,6 +134,17 @@ def test_a_model_whose_states_overflow_is_refused_by_name(
         _score(replace(model, network=network), examples, batch_tokens=300)
 
 
+def test_a_model_whose_logits_overflow_is_refused_by_name(
+    model: LanguageModel, examples: dict[str, Encoded]
+) -> None:
+    network = copy.deepcopy(model.network)
+    head = copy.deepcopy(network.get_output_embeddings())
+    head.weight.requires_grad_(False).fill_(torch.inf)
+    network.set_output_embeddings(head)
+    with pytest.raises(InputError, match=rf"^{model.path}: logits that are not finite"):
+        _score(replace(model, network=network), examples, batch_tokens=300)
+
+
 def test_no_token_is_chosen_from_the_padding_of_a_vocabulary(
     model: LanguageModel, examples: dict[str, Encoded]
 ) -> None:
