@@ -115,7 +115,20 @@ class PromptFormat(ABC):
 
 
 class PlainPrompts(PromptFormat):
-    """The plain template of each task, without chat roles."""
+    """The plain template of each task, without chat roles.
+
+    Raises InputError if the tokenizer ends a prompt with EOS.
+    """
+
+    def __init__(
+        self, settings: PromptSettings, tokenizer: "PreTrainedTokenizerBase", eos_ids: Sequence[int]
+    ) -> None:
+        super().__init__(settings, tokenizer, eos_ids)
+        last, own = (token_ids("a", tokenizer, begins=each)[-1] for each in (True, False))
+        if last != own and last in eos_ids:
+            name = tokenizer.convert_ids_to_tokens(last)
+            expected = "expected none (tokenizer.json, `add_eos_token` in tokenizer_config.json)"
+            raise InputError(f"the tokenizer ends a prompt with the EOS {name!r}; {expected}")
 
     @cached_property
     def digest(self) -> str:

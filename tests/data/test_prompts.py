@@ -7,6 +7,7 @@ import pytest
 from citer.data.prompts import PlainPrompts, PromptSettings
 from citer.data.tasks import EMBEDDED_TASKS, TASKS
 from citer.data.tasks.grading import grade
+from citer.errors import InputError
 from tests import tiny
 from tests.tasks import prompt_text
 
@@ -60,6 +61,17 @@ def test_prompt_keeps_its_special_tokens_and_reference_has_none(tokenizer):
     marked = prompts_of(tokenizer, 7).encode(tiny.MATH)
     assert marked.prompt_ids == [tokenizer.eos_token_id, *plain.prompt_ids]
     assert marked.reference_ids == plain.reference_ids
+
+
+def test_a_tokenizer_that_ends_a_prompt_with_eos_is_refused(tokenizer):
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer, end = copy.deepcopy(tokenizer), tokenizer.eos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"$A {tiny.EOS}", special_tokens=[(tiny.EOS, end)]
+    )
+    with pytest.raises(InputError, match=r"ends a prompt with the EOS '<\|endoftext\|>'; expected"):
+        prompts_of(tokenizer, end)
 
 
 @pytest.fixture
