@@ -140,8 +140,8 @@ def _methods(params: Params, problems: Iterable[Problem]) -> str:
 def _digest(params: Params, iteration: int) -> str:
     files = paths.SLM_TOKENS, paths.LLM_TOKENS, paths.referenced("preference")
     router = paths.router(iteration - 1)
-    settings = params.label.model_dump_json(), params.decode.model_dump_json()
-    return digest(*files, router, str(iteration), *settings, code_digest("label"))
+    settings = params.model_dump_json(include={"pair", "label", "decode"})
+    return digest(*files, router, str(iteration), settings, code_digest("label"))
 
 
 def _summary(labeller: Labeller, tokens: pa.Table, labels: pa.Table) -> Table:

@@ -95,6 +95,12 @@ def test_a_killed_stage_keeps_its_chunks_and_ends_in_the_same_bytes(scored: Para
     assert _labels(scored) == whole
 
 
+def test_chunks_of_another_device_are_not_resumed(scored: Params) -> None:
+    pairs = (scored.pair.model_copy(update={"device": device}) for device in ("cpu", "cuda"))
+    names = {label._digest(scored.model_copy(update={"pair": pair}), 1) for pair in pairs}
+    assert len(names) == 2
+
+
 @pytest.mark.parametrize("field", ["dtype", "tokenizer", "vocab_size"])
 def test_halves_scored_in_different_ways_are_refused(scored: Params, field: str) -> None:
     for path in paths.LLM_TOKENS.iterdir():
