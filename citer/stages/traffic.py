@@ -20,7 +20,8 @@ def usable(splits: Splits, params: Params) -> dict[str, Sequence[Problem]]:
     """Leave out the questions of traffic without a prompt or without room; print how many.
 
     A server answers longer questions than router and SLM can learn from, since a rollout may begin
-    after any token of a reference. Inside vLLM, it answers other forms of prompts.
+    after any token of a reference. Inside vLLM, it answers other forms of prompts. Raises
+    InputError if a split has no question left.
     """
     served = [p for rows in splits.values() for p in rows if p.source == TRAFFIC]
     if not served:
@@ -30,7 +31,12 @@ def usable(splits: Splits, params: Params) -> dict[str, Sequence[Problem]]:
     if left_out:
         said = "questions of traffic are left out: no prompt, or no room for their answers"
         say(f"{len(left_out)} of {len(served)} {said}", style="yellow")
-    return {split: [p for p in rows if p not in left_out] for split, rows in splits.items()}
+    kept: dict[str, Sequence[Problem]]
+    kept = {split: [p for p in rows if p not in left_out] for split, rows in splits.items()}
+    if empty := [split for split, rows in kept.items() if not rows]:
+        expected = "expected other questions in it, too, or shorter answers (decode.max_new_tokens)"
+        raise InputError(f"traffic: no question of {', '.join(empty)} can be used; {expected}")
+    return kept
 
 
 def _fits(problem: Problem, folders: PairFolder, params: Params) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 from citer.config.params import SHIPPED, Params, load_params
 from citer.data.problems import Message, Problem
+from citer.errors import InputError
 from citer.stages.traffic import usable
 from tests.stages.conftest import ROOT
 from tests.tiny import MATH
@@ -45,6 +46,12 @@ def test_what_training_has_no_room_for_is_left_out_and_counted(
     )
     assert kept(embedded, *rows) == ["0", "1"]
     assert "4 of 6 questions of traffic are left out" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_split_of_which_nothing_is_left_is_refused(embedded: Params) -> None:
+    rows = asked("0", "sft", "Why?"), asked("1", "preference", long(10**4))
+    with pytest.raises(InputError, match=r"^traffic: no question of preference can be used; exp"):
+        kept(embedded, *rows)
 
 
 def test_rows_of_files_are_not_left_out(embedded: Params) -> None:
