@@ -6,6 +6,7 @@ Docker, limits, an end without privileges and a folder of its own are left.
 
 import ctypes
 import os
+import re
 import signal
 import struct
 import sys
@@ -29,7 +30,6 @@ RETRAININGS, RUN = ".retrain", "citer-run-"  # names of flows/worktree.py and pr
 MOST_WRITTEN = 2**26  # bytes of an answer
 PROCESSES = 512
 SYSTEM = {  # limits of the namespaces: nothing may outlive an answer, and no namespace follows
-    "kernel/pid_max": PROCESSES,
     "kernel/shmmni": 0,
     "kernel/msgmni": 0,
     "user/max_user_namespaces": 0,
@@ -84,8 +84,11 @@ def _awaited(child: int) -> int:
 
 def seal() -> None:
     """Make files read-only, hide some, and take devices away. Raises OSError."""
-    for name, limit in SYSTEM.items():
-        with suppress(OSError):  # before Linux 6.14 all namespaces have one pid_max
+    # Before Linux 6.14 all namespaces have one pid_max, and root would change the machine's.
+    linux = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
+    own = {"kernel/pid_max": PROCESSES} if linux >= (6, 14) else {}
+    for name, limit in (SYSTEM | own).items():
+        with suppress(OSError):
             Path("/proc/sys", name).write_text(str(limit))
     for device in DEVICES:
         _mount(device, device, BIND)

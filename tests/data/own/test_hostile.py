@@ -15,6 +15,7 @@ import pytest
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
+from citer.data.tasks import own_box as box
 from citer.data.tasks import own_grader as grader
 from citer.data.tasks.grading import Grade, assess
 from citer.data.tasks.own import OwnTask
@@ -348,3 +349,19 @@ def test_one_warning_says_that_namespaces_are_refused(
     assert list(Forked(2).run(AssessAll(problem), units, lambda _: None)) == [[1, 1]] * 4
     assert assess(problem, "yes").share == 1
     assert capfd.readouterr().err.count("the kernel refuses namespaces") == 1
+
+
+@pytest.mark.parametrize(("linux", "is_limited"), [("6.13.9-x", False), ("6.14.0", True)])
+def test_the_pid_limit_of_the_machine_is_never_changed(
+    linux: str, is_limited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Linux 6.14 it is that of all namespaces, and root could write it."""
+    written, mounted = list[str](), list[tuple[object, ...]]()
+    with monkeypatch.context() as faked:  # `os.uname` and files serve others, too
+        faked.setattr(os, "uname", lambda: os.uname_result(("Linux", "", linux, "", "")))
+        faked.setattr(Path, "write_text", lambda path, _: written.append(path.name))
+        for name in ("_mount", "_set", "_call"):
+            faked.setattr(box, name, lambda *given, **_: mounted.append(given))
+        box.seal()
+    assert ("pid_max" in written, "shmmni" in written) == (is_limited, True)
+    assert mounted
