@@ -33,7 +33,8 @@ def evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evidence:
 def declare(kept: Evidence, version: str, promise: Promise, hours: float = 24) -> None:
     """Store a promise, as a server that starts now."""
     settings = {"false_alarms": 20, "shadow_deadline": hours, "since": now()}
-    kept.declare(version, json.dumps({"promise": promise.model_dump(), **settings}))
+    declared = json.dumps({"promise": promise.model_dump(), **settings})
+    kept.declare(version, declared, kept.promises().get(version, ""))
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
@@ -117,7 +118,7 @@ def test_a_promise_that_an_older_server_declared_is_shown(
     evidence: Evidence, capsys: pytest.CaptureFixture[str]
 ) -> None:
     declared = {"promise": PROMISE.model_dump(), "false_alarms": 20}
-    evidence.declare(VERSION, json.dumps(declared))
+    evidence.declare(VERSION, json.dumps(declared), evidence.promises()[VERSION])
     assert call(["status"]) == 0
     assert printed(capsys)[0][2] == "kept"
 
@@ -179,7 +180,9 @@ def test_status_imports_no_slow_library(evidence: Evidence) -> None:
 def test_evidence_of_another_citer_is_named_in_one_line(
     evidence: Evidence, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evidence.declare("citer-router/5", json.dumps({"promise": {"rules": []}, "false_alarms": 20}))
+    evidence.declare(
+        "citer-router/5", json.dumps({"promise": {"rules": []}, "false_alarms": 20}), ""
+    )
     assert call(["status"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith("citer-router/5: not evidence that this citer reads")

@@ -68,10 +68,14 @@ class Evidence:
             for table in TABLES:
                 cursor.execute(table.format(number=NUMBER[self._postgres]))
 
-    def declare(self, version: str, promise: str) -> None:
-        """Store a version's promise, as JSON, for those who read the evidence alone."""
-        replaced = "ON CONFLICT (version) DO UPDATE SET promise = excluded.promise"
-        self._rows(f"INSERT INTO promises VALUES (?, ?) {replaced}", version, promise)
+    def declare(self, version: str, promise: str, before: str) -> None:
+        """Store a version's promise, as JSON, for its servers and for those who only read.
+
+        It takes the place of `before` alone, not of what another server has stored meanwhile.
+        """
+        replaced = "DO UPDATE SET promise = excluded.promise WHERE promises.promise = ?"
+        statement = f"INSERT INTO promises VALUES (?, ?) ON CONFLICT (version) {replaced}"
+        self._rows(statement, version, promise, before)
 
     def add(self, version: str, rule: str, lost: bool, limit: float) -> int:
         """Store a shadow answer. Returns its number."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from random import Random
+from typing import Any
 
 from citer.config.params import ShadowParams
 from citer.data.problems import Problem
@@ -53,26 +54,40 @@ class Keeper:
 
     def __post_init__(self) -> None:
         self._last, self._said = self.clock(), False  # whether it was said that it lapsed
-        self._reported = after = self._begin()
-        # For those who read the evidence alone.
-        settings = self.settings.model_dump(include={"false_alarms", "shadow_deadline"})
-        promised = self.promise.model_dump()
-        recorded = {"promise": promised, "after": after, "since": now(), **settings}
-        self.evidence.declare(self.version, json.dumps(recorded))
-        self.standing = Standing(self.promise, self.settings.false_alarms, seen=after)
+        declared = self._declared()
+        self._reported, alarms = declared["after"], declared["false_alarms"]
+        if alarms != self.settings.false_alarms:
+            said = "serve.false_alarms: %g is not used: the evidence of %s was begun with %g"
+            LOG.warning(said, self.settings.false_alarms, self.version, alarms)
+        self.standing = Standing(self.promise, alarms, seen=self._reported)
         self.refresh()
 
-    def _begin(self) -> int:
-        """Return the number of the last entry that does not count: it is of another router.
+    def _declared(self) -> dict[str, Any]:
+        """Record the promise, and how it is kept. Return what the evidence has of it.
+
+        What a server of this promise has recorded stays: with other `false_alarms`, steps would
+        come or go, and servers would differ.
+        """
+        before, known = self._known()
+        entries = () if known else self.evidence.after(self.version)
+        own: dict[str, Any] = {"promise": self.promise.model_dump(), "since": now()}
+        own["after"] = max((each.number for each in entries), default=0)
+        own |= {"false_alarms": self.settings.false_alarms, **known}
+        own["shadow_deadline"] = self.settings.shadow_deadline
+        self.evidence.declare(self.version, json.dumps(own), before)
+        return own | self._known()[1]
+
+    def _known(self) -> tuple[str, dict[str, Any]]:
+        """Return what is recorded, and its fields, none if it is of another router.
 
         A name may come again, in another registry or as a folder with another content.
         """
-        recorded = self.evidence.promises().get(self.version)
+        recorded = self.evidence.promises().get(self.version, "")
         with suppress(ValueError, LookupError, TypeError):
-            known = json.loads(recorded or "null")
+            known = json.loads(recorded)
             if Promise.model_validate(known["promise"]) == self.promise:
-                return int(known.get("after", 0))
-        return max((entry.number for entry in self.evidence.after(self.version)), default=0)
+                return recorded, known
+        return recorded, {}
 
     @property
     def rule(self) -> Rule:

@@ -222,3 +222,26 @@ def test_another_promise_of_an_equal_name_begins_anew(tmp_path: Path) -> None:
     [found] = standings(str(path)).values()
     assert (found.place, found.shadowed, found.lost) == (0, 1, 1)
     assert keeper(path).rule == RULE  # the first promise is no longer known
+
+
+def test_the_first_servers_false_alarms_are_those_of_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a restart would put a revoked rule into force again."""
+    first = keeper(tmp_path / "evidence.db")
+    while first.rule == RULE:
+        lose(first)
+    assert not any("not used" in each for each in caplog.messages)
+    other = keeper(tmp_path / "evidence.db", false_alarms=1e9)
+    assert other.rule == EXACT
+    said = "serve.false_alarms: 1e+09 is not used: the evidence of v/1 was begun with 1000"
+    assert said in caplog.messages
+    [shown] = standings(str(tmp_path / "evidence.db")).values()
+    assert shown.rule == EXACT
+
+
+def test_a_promise_that_another_server_declared_meanwhile_stays(tmp_path: Path) -> None:
+    evidence = Evidence(tmp_path / "evidence.db")
+    for wanted in ("first", "second"):  # each found none
+        evidence.declare("v/1", wanted, "")
+    assert evidence.promises() == {"v/1": "first"}
