@@ -143,3 +143,8 @@ class Evidence:
 def now() -> str:
     """Return the time in UTC, for people."""
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def hours_since(at: str) -> float:
+    """Return how long ago a time was, as `now` writes it."""
+    return (datetime.now(UTC) - datetime.fromisoformat(f"{at}Z")).total_seconds() / 3600

@@ -22,7 +22,7 @@ from citer.data.tasks.grading import grade
 from citer.data.tasks.own_box import PARENT_DEATH, prctl
 from citer.data.tasks.task import GraderError
 from citer.rule import LLM, Rule
-from citer.serving.evidence import Evidence, now
+from citer.serving.evidence import Evidence, hours_since, now
 from citer.serving.promise import Promise, Standing, Step, is_own
 
 LOG = logging.getLogger(__name__)
@@ -61,6 +61,8 @@ class Keeper:
             LOG.warning(said, self.settings.false_alarms, self.version, alarms)
         self.standing = Standing(self.promise, alarms, seen=self._reported)
         self.refresh()
+        last = max(self.standing.at, declared["since"])  # a restart is no evidence
+        self._last = self.clock() - 3600 * max(0, hours_since(last))
 
     def _declared(self) -> dict[str, Any]:
         """Record the promise, and how it is kept. Return what the evidence has of it.

@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from citer.errors import InputError
 from citer.progress import say
-from citer.serving.evidence import Evidence, is_there
+from citer.serving.evidence import Evidence, hours_since, is_there
 from citer.serving.promise import Promise, Standing, is_own
 
 
@@ -66,8 +65,7 @@ def _lapsed(standing: Standing, declared: Mapping[str, Any]) -> str:
     """Say that evidence is missing for too long; empty if it is not, or if none is needed."""
     if "since" not in declared or not (standing.looser or not is_own(standing.rule)):
         return ""
-    last = datetime.fromisoformat(max(standing.at, declared["since"])).replace(tzinfo=UTC)
-    hours = (datetime.now(UTC) - last).total_seconds() / 3600
+    hours = hours_since(max(standing.at, declared["since"]))
     return f"; lapsed: {hours:.0f} hours without one" if hours > declared["shadow_deadline"] else ""
 
 

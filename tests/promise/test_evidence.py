@@ -135,6 +135,20 @@ def test_no_evidence_for_too_long_is_no_promise(tmp_path: Path) -> None:
     assert not one.lapsed
 
 
+def test_a_restart_is_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, hours = tmp_path / "evidence.db", [0.0]
+    monkeypatch.setattr("citer.serving.shadow.hours_since", lambda _: hours[0])
+    keeper(path)
+    before = Evidence(path).promises()
+    hours[0] = 23.9
+    assert not keeper(path).lapsed
+    hours[0] = 24.1
+    assert keeper(path).lapsed
+    assert Evidence(path).promises() == before  # with its `since`
+    hours[0] = -1  # another machine's clock is ahead
+    assert not keeper(path).lapsed
+
+
 @pytest.mark.parametrize(
     ("answer", "text", "llm", "found"),
     [
