@@ -47,6 +47,7 @@ def test_it_is_the_answer_of_the_problem(task: str, given_answer: str, read_as: 
         ("open", "Because.", "citer.answer: not read by the task open; expected a task with"),
         ("math", 4, "citer.answer: 4: "),
         ("math", "\0", "citer.answer: "),
+        ("contains", "[" * 10_001, "citer.answer: '[[["),
     ],
 )
 def test_a_bad_one_is_refused_in_one_line(task: str, answer: object, complaint: str) -> None:

@@ -56,7 +56,9 @@ class Routing(Section):
 
     rule: str | None = None  # in place of the router's own
     task: str | None = None  # of the question
-    answer: str | None = None  # the right one, if known: a shadowed request is then judged by it
+    # The right one, if known: a shadowed request is then judged by it. To read a long one would
+    # hold up all others.
+    answer: Annotated[str, Field(max_length=10_000)] | None = None
     written: bool = False  # whether a stream says who wrote each token
 
 
