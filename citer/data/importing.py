@@ -195,4 +195,6 @@ def _turn(value: Any, place: str) -> Message:
     role, field = value.get("role"), f"{place}.content"
     if role not in ROLES:
         raise RowError(f"{place}.role", shown(role), ", ".join(map(repr, ROLES)))
+    if role == "assistant" and value.get("content") == "":  # an answer that was cut off
+        return Message(role, "")
     return Message(role, text({field: value.get("content")}, field, "the text of a turn"))

@@ -128,3 +128,10 @@ def test_other_keys_of_a_turn_may_be_null_as_in_files_of_mixed_chats() -> None:
     bare = parse_row({"messages": [SYSTEM, LAST]}, "math", "question")
     padded = [turn | {"name": None, "tool_calls": None} for turn in (SYSTEM, LAST)]
     assert parse_row({"messages": padded}, "math", "question") == bare
+
+
+def test_an_earlier_answer_may_be_empty() -> None:
+    turns = [USER, ANSWER | {"content": ""}, LAST]
+    found = parse_row({"messages": turns}, "math", "question").messages
+    assert found
+    assert [each.content for each in found] == ["What is 2 + 2?", ""]

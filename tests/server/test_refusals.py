@@ -9,6 +9,7 @@ import pytest
 
 from citer.errors import LONGEST, InputError
 from citer.models.pair import Pair
+from citer.serving.server.fields import Chat, read
 from citer.serving.server.run import accepted_keys, listen
 from tests.flows.servers import until
 from tests.server.running import QUESTIONS, Running, asked, deployed, running
@@ -68,7 +69,8 @@ def test_what_would_change_the_answer_and_is_not_supported_is_refused(
 
 def test_what_changes_no_answer_is_ignored(client: openai.OpenAI) -> None:
     plain = client.chat.completions.create(**asked(QUESTIONS[0]))
-    parts = [{"role": "user", "content": [{"type": "text", "text": QUESTIONS[0]}]}]
+    part = {"type": "text", "text": QUESTIONS[0], "cache_control": {"type": "ephemeral"}}
+    parts = [{"role": "user", "name": "Jana", "content": [part], "tool_calls": []}]
     harmless = {
         "n": 1,
         "stream": None,
@@ -78,9 +80,16 @@ def test_what_changes_no_answer_is_ignored(client: openai.OpenAI) -> None:
         "top_p": 1,
         "modalities": ["text"],
         "metadata": {"a": "b"},
+        "extra_body": {"prompt_cache_retention": "24h"},
     }
     reply = client.chat.completions.create(model="tiny", messages=parts, **harmless)
     assert reply.choices[0].message.content == plain.choices[0].message.content
+
+
+def test_a_page_break_in_a_chat_is_a_line_break() -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Page 1\fPage 2"}]}
+    asked = read(Chat, json.dumps(body).encode())
+    assert asked.problem(["math"]).question == "Page 1\nPage 2"
 
 
 def test_a_model_is_found_by_its_name_alone(client: openai.OpenAI) -> None:

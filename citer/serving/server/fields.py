@@ -16,7 +16,9 @@ from citer.rule import Rule
 from citer.sections import Section, Tokens, complaint
 
 # Fields that change no answer.
-IGNORED = frozenset(("metadata", "prompt_cache_key", "service_tier", "store"))
+IGNORED = frozenset(
+    ("metadata", "prompt_cache_key", "prompt_cache_retention", "service_tier", "store")
+)
 # Fields that would change the answer, with the values at which they do not.
 NEUTRAL: Mapping[str, Sequence[Any]] = {
     "best_of": (1,),
@@ -165,19 +167,23 @@ def read(kind: type[AnyAsked], body: bytes) -> AnyAsked:
 def _plain(message: Any) -> Any:
     """Return a message with its text in one piece; clients may send it as a list of parts.
 
-    OpenAI's newer name of the role `system` is `developer`.
+    OpenAI's newer name of the role `system` is `developer`. What no prompt has is left out. A page
+    break counts as a line break: in a data file it is a damaged escape.
     """
     if not isinstance(message, dict):
         return message
+    message = {k: v for k, v in message.items() if k != "name" and (v != [] or k == "content")}
     if message.get("role") == "developer":
-        message = message | {"role": "system"}
+        message |= {"role": "system"}
     content = message.get("content")
-    if not isinstance(content, list) or not all(map(_is_text, content)):
-        return message
-    return message | {"content": "".join(part["text"] for part in content)}
+    if isinstance(content, list) and all(map(_is_text, content)):
+        content = "".join(part["text"] for part in content)
+    if isinstance(content, str):
+        content = content.replace("\f", "\n")
+    return message | {"content": content}
 
 
 def _is_text(part: Any) -> bool:
-    if not isinstance(part, dict) or part.keys() != {"type", "text"}:
+    if not isinstance(part, dict) or part.keys() - {"cache_control"} != {"type", "text"}:
         return False
     return part["type"] == "text" and isinstance(part["text"], str)
