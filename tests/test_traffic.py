@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -301,3 +302,18 @@ def test_a_folder_with_a_gitignore_of_its_own_is_no_log(tmp_path: Path) -> None:
         Traffic(tmp_path)
     assert (tmp_path / ".gitignore").read_text() == ".venv\n"
     assert tmp_path.stat().st_mode == mode
+
+
+def test_a_kill_at_a_start_leaves_the_gitignore_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(path: Path, _text: str, **_: str) -> None:
+        path.open("w").close()
+        raise KeyboardInterrupt
+
+    for _ in range(2):  # the first start, and one that finds the file
+        with monkeypatch.context() as dying, suppress(KeyboardInterrupt):
+            dying.setattr(Path, "write_text", killed)
+            Traffic(tmp_path).close()
+        Traffic(tmp_path).close()
+        assert (tmp_path / ".gitignore").read_text() == "*\n"

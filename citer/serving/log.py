@@ -31,7 +31,7 @@ from citer.decoding.answer import Visit
 from citer.errors import InputError, read_text
 from citer.serving.deployment import Observer, Reply
 from citer.storage.schema import AUDITED
-from citer.storage.tables import schema_mismatch, whole_lines, write_table
+from citer.storage.tables import schema_mismatch, whole_lines, write_table, write_text
 
 ROWS = 1000
 CHARACTERS = 2**26
@@ -67,7 +67,8 @@ class Traffic:
             if ignore.exists() and ignore.read_text() != IGNORED:
                 raise InputError(f"{ignore}: not of a log, expected a folder for the log alone")
             folder.chmod(0o700)
-            ignore.write_text(IGNORED)
+            if not ignore.exists():
+                write_text(ignore, IGNORED)
             self._lock = _finish_killed(folder)
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
