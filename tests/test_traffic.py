@@ -317,3 +317,20 @@ def test_a_kill_at_a_start_leaves_the_gitignore_whole(
             Traffic(tmp_path).close()
         Traffic(tmp_path).close()
         assert (tmp_path / ".gitignore").read_text() == "*\n"
+
+
+def test_a_table_is_on_the_disk_before_its_journal_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced, force = list[tuple[Path, int]](), os.fsync
+
+    def noted(number: int) -> None:
+        force(number)
+        place = Path(os.readlink(f"/proc/self/fd/{number}"))
+        forced.append((place, len(list(tmp_path.glob(".*.jsonl")))))
+
+    log = Traffic(tmp_path)
+    monkeypatch.setattr(os, "fsync", noted)
+    log_all(log, served("Why?"))
+    assert forced == [(tables(tmp_path)[0], 1), (tmp_path, 1)]
+    assert not list(tmp_path.glob(".*.jsonl"))

@@ -198,7 +198,18 @@ def make_table(journal: Path) -> None:
         rules = Counter(entry["rule"] for entry in entries)
         write_table(target, table, AUDITED, stamp | {"rules": rules})
         target.chmod(0o600)
+        for path in (target, target.parent):  # else a power loss may take table and journal
+            _force(path)
     journal.unlink()
+
+
+def _force(path: Path) -> None:
+    """Have a file or folder on the disk, not only in its cache."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def redacted(row: Row, redact: Redact) -> Row | None:
