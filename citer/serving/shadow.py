@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from random import Random
+from threading import Lock
 from typing import Any
 
 from citer.config.params import ShadowParams
@@ -54,6 +55,7 @@ class Keeper:
 
     def __post_init__(self) -> None:
         self._last, self._said = self.clock(), False  # whether it was said that it lapsed
+        self._alone = Lock()
         declared = self._declared()
         self._reported, alarms = declared["after"], declared["false_alarms"]
         if alarms != self.settings.false_alarms:
@@ -119,7 +121,7 @@ class Keeper:
 
         `texts` has its answers: by the rule that served it, and by those of `draw`; None for one
         that was cut off. Returns whether each routed one was lost, None if it does not count. One
-        thread calls this and `refresh`. Raises InputError if the evidence cannot be written.
+        thread calls this. Raises InputError if the evidence cannot be written.
         """
         [llm, *_] = (text for rule, text in texts.items() if is_own(rule))
         verdicts = list[bool | None]()
@@ -133,18 +135,19 @@ class Keeper:
         return verdicts
 
     def refresh(self) -> None:
-        """Take in what is new in the evidence, also of other servers."""
-        if entries := self.evidence.after(self.version, self.standing.seen):
-            self._last = self.clock()
-        if self.lapsed and not self._said:
-            hours = self.settings.shadow_deadline
-            LOG.warning("%s: no promise: no shadow answer for %g hours", self.version, hours)
-        self._said = self.lapsed
-        for step in self.standing.take(entries):
-            said = f"{self.version}: `{step.before}` → `{step.rule}`: {step.why}"
-            LOG.warning("%s", said)
-            if self.told and self.evidence.claim(step.number):
-                self.told(self.version, self.standing, step)
+        """Take in what is new in the evidence, also of other servers. Threads may call it."""
+        with self._alone:
+            if entries := self.evidence.after(self.version, self.standing.seen):
+                self._last = self.clock()
+            if self.lapsed and not self._said:
+                hours = self.settings.shadow_deadline
+                LOG.warning("%s: no promise: no shadow answer for %g hours", self.version, hours)
+            self._said = self.lapsed
+            for step in self.standing.take(entries):
+                said = f"{self.version}: `{step.before}` → `{step.rule}`: {step.why}"
+                LOG.warning("%s", said)
+                if self.told and self.evidence.claim(step.number):
+                    self.told(self.version, self.standing, step)
 
     def report(self) -> None:
         """Tell where the promise stands, if there is evidence since the last call."""

@@ -46,7 +46,7 @@ class Shadows:
     replaced: bool = False  # by another version's: what vLLM answers now is not of this one
     _waiting: int = 0
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
-    # One thread, so that the keeper takes each entry once.
+    # One thread, so that the keeper judges one request at a time.
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
     def asked(self, request: Any, params: Any, *, chat: bool) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Shadows:
     async def refreshed(self) -> dict[str, float]:
         """Take in what other servers have found. Returns what `/metrics` shows."""
         try:
-            await self._in_thread(self.keeper.refresh)
+            await asyncio.to_thread(self.keeper.refresh)  # no verdict delays it
         except InputError as error:
             LOG.warning("%s", error)
         keeper, now = self.keeper, self.keeper.standing

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -131,6 +132,29 @@ def test_servers_share_evidence_also_without_a_registry(own: Pair, tmp_path: Pat
         assert routing(ask(idle, 0))["rule"] == str(first.rule) != str(RULE)
         settled(idle, 1)
     assert one.qsize() + other.qsize() == first.keeper.standing.place  # type: ignore[union-attr]
+
+
+def test_a_verdict_that_takes_long_delays_no_step_of_another_server(
+    own: Pair, tmp_path: Path
+) -> None:
+    release, _ = watched(own, tmp_path)
+    keeper, judging, goes_on = release.keeper, Event(), Event()
+    assert keeper
+
+    def judge(*_: object) -> None:
+        judging.set()
+        assert goes_on.wait(60)
+
+    keeper.judge = judge
+    with running(release) as server:
+        ask(server, 0)
+        assert judging.wait(60)
+        for _ in range(9):
+            keeper.evidence.add(VERSION, str(RULE), True, 0.02)
+        try:
+            until(lambda: release.rule == STRICTER, 30)
+        finally:
+            goes_on.set()
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ class Service:
         self._polling = asyncio.create_task(self._poll())
         self._observing = ThreadPoolExecutor(1, "observers")
         self._judging = ThreadPoolExecutor(1, "judge")  # a verdict may take a minute
+        self._refreshing = ThreadPoolExecutor(1, "refresh")  # so that no verdict delays a step
         self._verdicts = 0  # that are not passed yet
         self._refreshed: Future[None] | None = None
         self._shadows = Shadows(self.worker)
@@ -96,6 +97,7 @@ class Service:
         self.worker.close()
         self._observing.shutdown()
         self._judging.shutdown(cancel_futures=True)
+        self._refreshing.shutdown()
 
     @property
     def _waiting(self) -> int:
@@ -226,7 +228,7 @@ class Service:
         while True:
             await asyncio.sleep(self.settings.poll)
             if self.release.keeper and (not self._refreshed or self._refreshed.done()):
-                self._refreshed = self._judging.submit(_refresh, self.release.keeper)
+                self._refreshed = self._refreshing.submit(_refresh, self.release.keeper)
             router = ""
             try:
                 router = await asyncio.to_thread(self._releases.latest)
