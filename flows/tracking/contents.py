@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,21 +132,24 @@ def track(store: Store, params: Params, stages: Iterable[str]) -> Run:
     """
     routers = iterations(stages)
     identity = digest(*(router.digest for router in routers))
+    opened, ended = open_run(store), _ended(store)
     earlier = store.runs(f"tags.retraining = '{identity}'")
-    opened = open_run(store)
     below = children(store, opened.info.run_id) if opened else []
     done = {run.data.tags["digest"]: run for run in below if run.info.status == "FINISHED"}
     for run in done.values():  # registered before there was a page
         store.client.log_artifact(run.info.run_id, str(paths.PAGE))
-    if len(earlier) == 1 + len(routers) and all(run.info.status == "FINISHED" for run in earlier):
+    finished = Counter(_parent(run) for run in earlier if run.info.status == "FINISHED")
+    whole = (run for run in earlier if finished[run.info.run_id] == 1 + len(routers))
+    if known := next(whole, None):
         if opened:
             store.client.set_terminated(opened.info.run_id)
             if not done:
                 store.client.delete_run(opened.info.run_id)
-        return next(run for run in earlier if run.data.tags["kind"] == "retraining")
+        return known
     parent = opened or start_run(store)
     kept = {run.info.run_id for run in (parent, *done.values())}
-    for run_id in {run.info.run_id for run in (*earlier, *below)} - kept:
+    left = (run for run in earlier if _parent(run) in ended)
+    for run_id in {run.info.run_id for run in (*left, *below)} - kept:
         _delete(store, run_id)  # interrupted, or partly deleted by hand
     tags = {"retraining": identity, **code_tags(), "dvc_lock": file_md5(LOCK)}
     _log_all(Retraining(store, params, parent, tags), routers, done)
@@ -159,11 +163,13 @@ def track_early(store: Store, params: Params, router: Iteration) -> Run | None:
     """
     if not (parent := open_run(store)):
         return None
+    ended = _ended(store) | {parent.info.run_id}
     known = store.runs(f"tags.digest = '{router.digest}'")
     if done := next((run for run in known if run.info.status == "FINISHED"), None):
         return done
-    for run in known:  # interrupted
-        _delete(store, run.info.run_id)
+    for run in known:
+        if _parent(run) in ended:  # interrupted
+            _delete(store, run.info.run_id)
     _log_state(store, parent)  # first, so that a restore finds it
     tags = {"retraining": router.digest, **code_tags(), "dvc_lock": file_md5(LOCK)}
     return _log_iteration(Retraining(store, params, parent, tags), router)
@@ -195,6 +201,17 @@ def _delete(store: Store, run_id: str) -> None:
         for model in store.client.search_logged_models([store.experiment_id], logged):
             store.client.delete_logged_model(model.model_id)
     store.client.delete_run(run_id)
+
+
+def _ended(store: Store) -> set[str]:
+    """Return the ids of the retrainings that ended. Another checkout may be logging the others."""
+    ended = "tags.kind = 'retraining' and attributes.status != 'RUNNING'"
+    return {run.info.run_id for run in store.runs(ended, ViewType.ALL)}
+
+
+def _parent(run: Run) -> str:
+    """Return the id of a run's retraining: its own, if it is one."""
+    return run.data.tags.get("mlflow.parentRunId", run.info.run_id)
 
 
 def children(store: Store, parent: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:

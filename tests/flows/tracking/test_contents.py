@@ -184,6 +184,30 @@ def test_an_interrupted_log_of_a_retraining_is_replaced(
     assert register().startswith("citer-router version 2 promoted")
 
 
+def test_two_checkouts_with_equal_results_keep_each_others_runs(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one starts, and ends, while the first one logs its second router."""
+    retrain(1)
+    first: list[Run] = []
+
+    def meanwhile(router: Path, *rest: Any) -> None:
+        log_router(router, *rest)
+        if router == paths.router(2) and not first:
+            Path("mlruns/attempt").unlink()  # another checkout has none
+            monkeypatch.setattr(contents, "log_router", log_router)
+            first.append(tracked()[1])
+
+    monkeypatch.setattr(contents, "log_router", meanwhile)
+    store, second, _ = tracked()
+    assert len(first) == 1
+    assert first[0].info.run_id != second.info.run_id
+    runs = store.runs("")
+    assert [run.info.status for run in runs] == ["FINISHED"] * 6
+    assert tracked()[1].info.run_id in {first[0].info.run_id, second.info.run_id}
+    assert len(store.runs("")) == 6
+
+
 def test_a_model_of_a_version_is_kept_when_its_run_is_deleted(registered: Path) -> None:
     store = open_store("citer")
     (lost, *_) = store.runs("tags.kind = 'retraining'")
