@@ -29,7 +29,15 @@ from flows.tracking import describe
 from flows.tracking.answers import deployed, judge
 from flows.tracking.contents import Iteration, children, track, track_early
 from flows.tracking.model import fetch_slm
-from flows.tracking.store import Store, exclusively, home, make_store, open_store, reported
+from flows.tracking.store import (
+    Store,
+    exclusively,
+    home,
+    make_store,
+    open_store,
+    reported,
+    without_password,
+)
 from flows.tracking.uses import count_use
 
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
@@ -136,7 +144,8 @@ def fetched_bundle(uri: str) -> Iterator[Path]:
             slm = read_json(bundle / "router.json")["slm"]["kept"]
             (bundle / "slm").symlink_to(fetch_slm(slm))
         except MlflowException as error:
-            raise InputError(f"{uri}: no such registered router: {error.message}") from None
+            reason = without_password(error.message)
+            raise InputError(f"{uri}: no such registered router: {reason}") from None
         yield bundle
 
 

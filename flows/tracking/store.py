@@ -169,14 +169,15 @@ def named(uri: str) -> str:
     return f"MLflow at {without_password(uri)}"
 
 
-def without_password(uri: str) -> str:
-    """Return a store's URI without its user and password, so that it can be printed."""
-    return re.sub(r"(?<=//)[^/]*@", "…@", uri)
+def without_password(text: str) -> str:
+    """Return a store's URI, or a text with it, without users and passwords, to print it."""
+    return re.sub(r"(?<=//)[^/\s]*(?=@)|(?<=[?&]password=)[^&\s]*", "…", text)
 
 
 def _first_line(error: Exception) -> str:
-    """Return what an error says, without advice, SQL and what two HTTP libraries add."""
-    return str(error).strip().partition("\n")[0].partition(" with exception ")[0]
+    """Return what an error says, without advice, SQL, passwords and what HTTP libraries add."""
+    line = str(error).strip().partition("\n")[0]
+    return without_password(line.partition(" with exception ")[0])
 
 
 def check_store(uri: str) -> bool:

@@ -72,6 +72,17 @@ def test_a_server_that_does_not_answer_is_reported_in_one_line(
 
 
 @pytest.mark.usefixtures("project")
+def test_no_line_has_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is lost after it was checked: MLflow's own error names the address."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr(own, "check_store", lambda _: True)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
+    assert refused().count("http://…@127.0.0.1:9") == 2
+    uri = own.without_password("postgresql://h/db?user=me&password=secret&sslmode=require")
+    assert uri == "postgresql://h/db?user=me&password=…&sslmode=require"
+
+
+@pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("uri", ["nonsense", "foo://bar", "http://", "http://[x", "sqlite:", "m:/"])
 def test_an_invalid_uri_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
