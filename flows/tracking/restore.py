@@ -45,6 +45,7 @@ def _restore(version: int, store: Store, made: Run) -> None:
     parent = made.data.tags["mlflow.parentRunId"]
     check_unchanged()
     before = _keep()
+    say(f"The present state is kept in {before}.")
     with TemporaryDirectory() as folder:
         state = f"runs:/{parent}/{PIPELINE}"
         wanted = Path(mlflow.artifacts.download_artifacts(state, dst_path=folder))
@@ -52,10 +53,12 @@ def _restore(version: int, store: Store, made: Run) -> None:
             _check_out(wanted, before)
             for run in children(store, parent, ViewType.ALL):  # a version may use a deleted one
                 _check_preferences(run)
-        except (DvcError, InputError) as error:
+        except BaseException as error:
             _put(before)
             with suppress(DvcError):  # the files that it refuses to overwrite are unchanged
                 dvc("checkout", "--allow-missing")
+            if not isinstance(error, DvcError | InputError):
+                raise
             what = f"version {version}, made {_origin(made)}"
             raise InputError(f"{what}, is not restored: {error}") from None
     _explain(version, made, before)

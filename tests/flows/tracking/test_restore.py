@@ -115,6 +115,20 @@ def test_a_file_changed_by_hand_is_never_overwritten(runs: Runs) -> None:
     assert present() == before
 
 
+def test_an_unexpected_error_leaves_everything_unchanged_and_names_the_copy(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> None:
+        raise KeyboardInterrupt
+
+    _, b = runs
+    monkeypatch.setattr("flows.tracking.restore._check_preferences", fail)
+    with pytest.raises(KeyboardInterrupt):
+        restore(A)
+    assert present() == b
+    assert re.search("kept in mlruns/before-restore/[0-9a-f]{12}", capsys.readouterr().out)
+
+
 def test_an_unknown_version_is_refused_before_anything_moves(runs: Runs) -> None:
     before = present()
     with pytest.raises(InputError, match="no version 9"):
