@@ -1,7 +1,7 @@
 """Compare the champion with the challenger."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 
 from mlflow.entities import Run
@@ -53,8 +53,8 @@ def _side_by_side(shown: Mapping[str, ModelVersion], runs: Sequence[Run]) -> Tab
     table = Table("", *shown)
     columns = []
     for version, run in zip(shown.values(), runs, strict=True):
-        made = datetime.fromtimestamp(version.creation_timestamp / 1000)
-        own = {"version": str(version.version), "registered": f"{made:%Y-%m-%d %H:%M}"}
+        made = datetime.fromtimestamp(version.creation_timestamp / 1000, UTC)
+        own = {"version": str(version.version), "registered": f"{made:%Y-%m-%d %H:%M} UTC"}
         columns.append(own | facts(run))
     for fact in dict.fromkeys(chain.from_iterable(columns)):  # their batch sizes may differ
         table.add_row(fact, *(column.get(fact, "") for column in columns))

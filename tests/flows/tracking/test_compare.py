@@ -1,5 +1,6 @@
 """`citer compare`: champion and challenger side by side."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ def test_champion_and_challenger_are_shown_side_by_side(
     compare()
     shown = " ".join(capsys.readouterr().out.split())
     assert "│ version │ 2 │ 4 │" in shown
+    made = datetime.fromtimestamp(version(2).creation_timestamp / 1000, UTC)
+    assert f"│ registered │ {made:%Y-%m-%d %H:%M} UTC │" in shown
     assert "│ rule │ risk 0.75 audit 0.1 │ score 0.5 │" in shown
     assert "│ accuracy │ 75.0% [68.6, 80.5] │ 95.0% [91.0, 97.3] │" in shown
     low, high = least_difference(40, 0, 200, 0.05), -least_difference(0, 40, 200, 0.05)
