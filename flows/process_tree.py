@@ -10,6 +10,7 @@ their ranks, then with SIGKILL. If the keeper is killed, the worker ends the tre
 import os
 import re
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -26,9 +27,12 @@ from typing import Any, Literal
 import psutil
 
 from citer.data.tasks.own_box import SUBREAPER, prctl
+from citer.storage.tables import digest
 
 GRACE_SECONDS = 10
-NAME = re.compile(r"citer-run-(\d+)-.+")  # of a temporary folder; the number is a run's pid
+# Where a pid has a meaning: hosts and containers may share a temporary folder.
+PLACE = digest(f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}")[:8]
+NAME = re.compile(rf"citer-run-{PLACE}-(\d+)-.+")  # of such a folder; the number is a run's pid
 
 
 @contextmanager
@@ -176,6 +180,6 @@ def tempdir() -> Iterator[Path]:
         named = NAME.fullmatch(old.name)
         if named and (int(named[1]) == os.getpid() or not psutil.pid_exists(int(named[1]))):
             rmtree(old, ignore_errors=True)  # fails silently for another user's folder
-    prefix = f"citer-run-{os.getpid()}-"
+    prefix = f"citer-run-{PLACE}-{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
