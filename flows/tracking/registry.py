@@ -42,6 +42,7 @@ from flows.tracking.uses import count_use
 
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
 PROMOTED, KEPT_BACK = "promoted", "kept back"
+AGAINST = "judged_against"  # a tag: the number of the champion that the gate compared, or none
 PROMOTE_ANOTHER = "promote another version with `citer promote`"
 UNSEEN = (
     "no validation question comes from traffic, so the new promise says nothing about it; let "
@@ -214,22 +215,34 @@ def _judge(store: Store, run: Run, router: Run, last: ModelVersion, params: Para
     """Let the gate judge a retraining's last version, and return it with its tags.
 
     `run` is the retraining's, `router` that of its last router. Can be called again after an
-    interrupted call. The last step tags the run with `version`.
+    interrupted call. If the champion changes meanwhile, the gate decides again. The last step tags
+    the run with `version`.
     """
     client, name = store.client, last.name
     last = client.get_model_version(name, last.version)  # another run may have judged it meanwhile
     client.set_registered_model_alias(name, CHALLENGER, last.version)
-    if "decision" not in last.tags:
-        decision = _decision(last, aliased(client, name, CHAMPION), params)
+    while not _is_judged(last, champion := aliased(client, name, CHAMPION)):
+        decision = _decision(last, champion, params)
         verdict = PROMOTED if decision.promote else KEPT_BACK
         count_use(store, router, "test")
-        for key, value in {"reason": decision.reason, "decision": verdict}.items():
+        tags = {"reason": decision.reason, "decision": verdict, AGAINST: _number(champion)}
+        for key, value in tags.items():
             client.set_model_version_tag(name, last.version, key, value)
-    last = client.get_model_version(name, last.version)
+        last = client.get_model_version(name, last.version)
     if last.tags["decision"] == PROMOTED:
         _crown(client, last, "by the gate")
     client.set_tag(run.info.run_id, "version", last.version)
     return last
+
+
+def _is_judged(last: ModelVersion, champion: ModelVersion | None) -> bool:
+    """Return whether the gate decided against this champion, or made the version the champion."""
+    known = last.tags.get(AGAINST), _number(last)
+    return "decision" in last.tags and _number(champion) in known
+
+
+def _number(version: ModelVersion | None) -> str:
+    return str(version.version) if version else "none"
 
 
 def _decision(last: ModelVersion, champion: ModelVersion | None, params: Params) -> Decision:

@@ -1,15 +1,19 @@
 """Which version becomes the champion: by the gate, and by hand."""
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
+from flows.tracking import registry
 from flows.tracking.compare import compare
 from flows.tracking.registry import promote
 from tests.flows.project import RULE, change_params, register, retrain
-from tests.flows.tracking.registered import DATE, holder, version
+from tests.flows.tracking.registered import DATE, NAME, holder, version
 
 
 def test_a_first_router_that_keeps_its_promise_and_saves_bytes_is_promoted(project: Path) -> None:
@@ -108,3 +112,30 @@ def test_a_replaced_champions_history_names_the_version_that_replaced_it(
     shown = " ".join(capsys.readouterr().out.split())
     for number in (2, 4):
         assert f"Since then: {version(number).tags['history']}." in shown
+
+
+@pytest.mark.parametrize("hook", ["judge", "_crown"])
+def test_the_gate_decides_again_if_the_champion_has_changed_meanwhile(
+    project: Path, monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    """Another machine or a person was faster: while it judged, or after a kill."""
+    retrain(1, cost=0.3)
+    register()
+    client, real = MlflowClient(), getattr(registry, hook)
+    client.delete_registered_model_alias(NAME, "champion")
+
+    def meanwhile(*given: Any) -> Any:
+        client.set_registered_model_alias(NAME, "champion", "2")
+        if hook == "_crown":
+            raise KeyboardInterrupt
+        return real(*given)
+
+    retrain(2, cost=0.4)
+    monkeypatch.setattr(registry, hook, meanwhile)
+    with suppress(KeyboardInterrupt):
+        register()
+    monkeypatch.setattr(registry, hook, real)
+    register()
+    assert holder("champion") == 2
+    assert version(4).tags["decision"] == "kept back"
+    assert version(4).tags["judged_against"] == "2"
