@@ -5,28 +5,39 @@ from collections.abc import Mapping
 from typing import Any
 
 from citer.errors import InputError
-from citer.progress import say
+from citer.progress import say, warn
 from citer.serving.evidence import Evidence, hours_since, is_there
 from citer.serving.promise import Promise, Standing, is_own
 
 
 def standings(place: str) -> dict[str, Standing]:
-    """Return where the promise of each version with evidence stands. Raises InputError."""
+    """Return where the promise of each version with evidence stands. Raises InputError.
+
+    A version whose record cannot be read is named on standard error.
+    """
     if not is_there(place):
         expected = "expected what `citer serve` writes if serve.shadow is above 0"
         raise InputError(f"{place}: no evidence here, {expected}")
-    evidence = Evidence(place)
-    found = {}
-    for version, recorded in evidence.promises().items():
+    evidence, found = Evidence(place), {}
+    for version in evidence.promises():
         try:
-            fields = json.loads(recorded)
-            promise, begin = Promise(**fields["promise"]), fields.get("after", 0)
-            standing = Standing(promise, fields["false_alarms"], seen=begin)
-        except (ValueError, LookupError):
-            raise InputError(f"{place}: {version}: not evidence that this citer reads") from None
-        found[version] = standing
-        found[version].take(evidence.after(version, standing.seen))
+            found[version] = standing_of(evidence, version)
+        except InputError as error:
+            warn(str(error))
     return found
+
+
+def standing_of(evidence: Evidence, version: str) -> Standing:
+    """Return where the promise of a version stands. Raises InputError if its record is damaged."""
+    try:
+        fields = json.loads(evidence.promises()[version])
+        promise, begin = Promise(**fields["promise"]), fields.get("after", 0)
+        standing = Standing(promise, fields["false_alarms"], seen=begin)
+    except (LookupError, TypeError, ValueError):
+        problem = "not evidence that this citer reads"
+        raise InputError(f"{evidence.place}: {version}: {problem}") from None
+    standing.take(evidence.after(version, standing.seen))
+    return standing
 
 
 def show(place: str) -> None:

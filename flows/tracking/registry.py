@@ -20,8 +20,8 @@ from citer.data.traffic import TRAFFIC
 from citer.errors import InputError
 from citer.evaluation.gate import Decision
 from citer.progress import say
-from citer.serving.evidence import evidence_place, is_there
-from citer.serving.status import standings
+from citer.serving.evidence import Evidence, evidence_place, is_there
+from citer.serving.status import standing_of
 from citer.stages import paths
 from citer.storage.tables import read_json
 from flows.dvc_commands import push
@@ -270,12 +270,14 @@ def _judged_by_traffic() -> bool:
 def _revoked(champion: ModelVersion) -> str:
     """Say that servers have revoked a champion's promise; empty if they have not.
 
-    Raises InputError if their evidence is damaged.
+    Raises InputError if their evidence about it is damaged.
     """
     place = evidence_place(home() / paths.EVIDENCE.name)
-    found = standings(place) if is_there(place) else {}
-    standing = found.get(f"{champion.name}/{champion.version}")
-    if not standing or not standing.place:
+    version = f"{champion.name}/{champion.version}"
+    if not is_there(place) or version not in (evidence := Evidence(place)).promises():
+        return ""
+    standing = standing_of(evidence, version)
+    if not standing.place:
         return ""
     return f"has a promise that traffic revoked (`{standing.rule}` is in force) and is no bar"
 
