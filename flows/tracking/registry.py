@@ -283,11 +283,15 @@ def _revoked(champion: ModelVersion) -> str:
 
 
 def _same(store: Store, name: str, run: Run) -> ModelVersion | None:
-    """Return the version that holds the same router as a run, or None. Its run may be deleted."""
+    """Return the version that holds the same router as a run, or None. Its run may be deleted.
+
+    MLflow makes two if it repeats a call whose reply was lost: the gate has judged one at most.
+    """
     same = store.runs(f"tags.digest = '{run.data.tags['digest']}'", ViewType.ALL)
     ids = {each.info.run_id for each in same}
     versions = store.client.search_model_versions(f"name = '{name}'")
-    return next((each for each in versions if each.run_id in ids), None)
+    own = (each for each in versions if each.run_id in ids)
+    return max(own, key=lambda each: "decision" in each.tags, default=None)
 
 
 def _new_version(store: Store, router: Run, params: Params) -> ModelVersion:

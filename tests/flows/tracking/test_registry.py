@@ -6,6 +6,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from mlflow import MlflowClient
 
 from citer.config.params import ServeParams
 from citer.errors import InputError
@@ -93,6 +94,13 @@ def test_equal_routers_from_different_files_are_one_version(registered: Path) ->
     card["heads"]["stand"]["calibration"]["slope"] += 1
     write_json(paths.router(2) / "router.json", card)
     assert register().startswith("citer-router version 3 ")
+
+
+def test_of_two_versions_of_one_run_the_judged_one_counts(registered: Path) -> None:
+    """MLflow's client makes two if it repeats a call whose reply was lost."""
+    known = version(2)
+    MlflowClient().create_model_version(NAME, known.source, run_id=known.run_id)
+    assert register().startswith("nothing new: citer-router version 2, registered earlier, is the")
 
 
 def test_a_registration_leaves_no_folder_behind(
