@@ -171,11 +171,11 @@ def test_damaged_evidence_is_no_absent_evidence(project: Path) -> None:
     with pytest.raises(InputError, match=r"evidence\.db: no evidence can be kept here"):
         register()
     paths.EVIDENCE.unlink()
-    Evidence(paths.EVIDENCE).declare("citer-router/2", "of another citer")
+    Evidence(paths.EVIDENCE).declare("citer-router/2", "of another citer", "")
     with pytest.raises(InputError, match="citer-router/2: not evidence that this citer reads"):
         register()
     paths.EVIDENCE.unlink()
-    Evidence(paths.EVIDENCE).declare("citer-router/1", "[]")
+    Evidence(paths.EVIDENCE).declare("citer-router/1", "[]", "")
     register()
     assert version(4).tags["decision"] == "promoted"
 
