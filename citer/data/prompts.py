@@ -124,9 +124,9 @@ class PlainPrompts(PromptFormat):
         self, settings: PromptSettings, tokenizer: "PreTrainedTokenizerBase", eos_ids: Sequence[int]
     ) -> None:
         super().__init__(settings, tokenizer, eos_ids)
-        last, own = (token_ids("a", tokenizer, begins=each)[-1] for each in (True, False))
-        if last != own and last in eos_ids:
-            name = tokenizer.convert_ids_to_tokens(last)
+        last, own = (token_ids("a", tokenizer, begins=each)[-1:] for each in (True, False))
+        if last != own and last[0] in eos_ids:
+            name = tokenizer.convert_ids_to_tokens(last[0])
             expected = "expected none (tokenizer.json, `add_eos_token` in tokenizer_config.json)"
             raise InputError(f"the tokenizer ends a prompt with the EOS {name!r}; {expected}")
 

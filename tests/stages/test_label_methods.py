@@ -74,10 +74,10 @@ def test_labels_that_are_all_1_are_reported(
     scored: Params, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     change(answer=None, written_by="llm")
-    monkeypatch.setattr(label, "calibrate", lambda *_: (Calibration(margin=inf), {}))
-    label.run(scored, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(label, "calibrate", lambda *_: (Calibration(margin=inf), {}))
+        label.run(scored, 1)
     assert "label 1: all labels are 1" in " ".join(capsys.readouterr().err.split())
-    monkeypatch.undo()
     label.run(scored, 1)
     assert "all labels are 1" not in " ".join(capsys.readouterr().err.split())
 
