@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from citer.stages import paths
 from citer.stages.budget import fit
 from citer.storage.tables import digest
 from flows.checks import check_writable
+from flows.deadline import Deadline
 from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
 from flows.notify.events import kept_back
 from flows.own import OWN, versioned
@@ -110,11 +112,10 @@ def shorten(record: logging.LogRecord) -> bool:
 def _retrain(timeout: timedelta, log: Log, minutes: float | None) -> str:
     reach_store()
     with one_run(log), failing_run():
-        for line in fit(load_params(), minutes).lines() if minutes else ():
-            log(line)
+        deadline = _fit(minutes, log)
         used, planned = _inputs(), plan()
         with nullcontext() if all(planned.values()) else monitored_run():
-            for stage in run_stages(planned, timeout):
+            for stage in run_stages(planned, timeout, deadline):
                 if minutes and (router := so_far(planned).get(stage)):
                     _check_inputs(used)
                     _register_early(router, log)
@@ -125,9 +126,24 @@ def _retrain(timeout: timedelta, log: Log, minutes: float | None) -> str:
         return outcome
 
 
-def run_stages(plan: Mapping[str, bool], timeout: timedelta) -> Iterator[str]:
+def _fit(minutes: float | None, log: Log) -> Deadline:
+    """Reduce settings of params.yaml until the forecast fits, and log each."""
+    if not minutes:
+        return Deadline(inf, {}, 1)
+    found = fit(load_params(), minutes)
+    for line in found.lines():
+        log(line)
+    return Deadline(minutes, found.stages, len(load_params().iterations))
+
+
+def run_stages(
+    plan: Mapping[str, bool], timeout: timedelta, deadline: Deadline | None = None
+) -> Iterator[str]:
     """Run the stages of a `plan`; yield the name of each at its end. The first error ends them."""
+    stale = [name for name, fresh in plan.items() if not fresh]
     for name, fresh in plan.items():
+        if deadline and not fresh:
+            deadline.begin(name, stale[stale.index(name) + 1 :])
         own: Task[..., None] = run_stage.with_options(name=name, task_run_name=name)
         own(name, timeout, fresh)
         yield name

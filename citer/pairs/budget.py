@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, log
 from typing import Any, NamedTuple
 
 from citer.config.params import EvaluateParams, Params
@@ -14,7 +14,6 @@ from citer.evaluation.methods import INPUTS, SCORERS
 # Guesses. They depend on the pair, and no model has been trained yet.
 CONTESTED = 0.1  # share of the reference tokens that `label` decides by two rollouts
 TESTED = 0.2  # share of the rules that are worth a test
-SHARED = 0.03  # share of a further rule's work that is left, since rules share most tokens
 LEARNING = 3  # times as long as reading a token takes learning from it
 CALIBRATED = 200  # contested tokens that are rolled out for `suffix`
 FACTOR = 2.0  # by which the truth may be above or below the forecast
@@ -44,7 +43,8 @@ class Workload:
     The LLM writes the answers of `written` for the stage `references`. Rollouts label the `graded`
     preference questions. The answer is the LLM's, since a finetuned SLM writes about as much. An
     exact rule takes `routed` times as long as the LLM alone, which has the share `right` of its
-    answers right.
+    answers right. Rules share tokens: n of them together take 1 + `growth` · ln n times as long as
+    one.
     """
 
     questions: Mapping[str, int]
@@ -55,6 +55,7 @@ class Workload:
     slm: Pace
     llm: Pace
     routed: float
+    growth: float
     right: float = 1.0
 
     def minutes(self, params: Params) -> dict[str, float]:
@@ -88,9 +89,11 @@ class Workload:
 
     def _tried(self, rules: int, judged: float, held_out: float) -> float:
         """Seconds of all rules on held-out questions, and of those worth a test on the others."""
-        first = min(rules, 1)
-        answers = judged * (first + SHARED * TESTED * rules) + held_out * (first + SHARED * rules)
-        return answers * self._by_rule
+        if not rules:
+            return 0.0
+        tested = max(1.0, TESTED * rules)
+        times = (n * (1 + self.growth * log(m)) for n, m in ((judged, tested), (held_out, rules)))
+        return sum(times) * self._by_rule
 
     def _label(self, questions: float, graded: float, by_suffix: float) -> float:
         """Seconds of rollouts and of `suffix`, which is calibrated by rollouts where it is used."""
@@ -147,10 +150,14 @@ class Cut(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The cuts that fit a run into a budget, and the forecast after them."""
+    """The cuts that fit a run into a budget, and the minutes of its long stages after them."""
 
     cuts: Sequence[Cut]
-    minutes: float
+    stages: Mapping[str, float]
+
+    @property
+    def minutes(self) -> float:
+        return sum(self.stages.values())
 
     @property
     def changes(self) -> Changes:
@@ -182,7 +189,7 @@ def _plan(work: Workload, params: Params, minutes: float, least: float) -> Plan:
         if saved > least:
             made.append(Cut(changes, saved))
             params, left = smaller, left - saved
-    return Plan(made, left)
+    return Plan(made, work.minutes(params))
 
 
 def dearest(work: Workload, params: Params) -> list[Cut]:

@@ -32,6 +32,19 @@ RULES: Sequence[Rule | None] = [  # None: the oracle, which visits only where th
     *(Rule("risk", at, 1.0, name) for name in CERTAINTIES for at in RISKS),
     None,
 ]
+SEVERAL = [  # as different as the candidates of a run
+    Rule.parse(text)
+    for text in (
+        "every 2 audit 0.25",
+        "every 4 audit 1",
+        "every 8 audit 0.25",
+        "every 16 audit 1",
+        "risk 0.2 audit 0.25 by entropy",
+        "risk 0.4 audit 1 by entropy",
+        "risk 0.6 audit 0.25 by probability",
+        "risk 0.8 audit 1 by probability",
+    )
+]
 
 
 class Forced(NamedTuple):
@@ -138,15 +151,15 @@ def _drafted(rule: Rule, agrees: Sequence[bool], scores: Sequence[float] | None)
     return drafts, kept
 
 
-def seconds(engine: Engine, batches: Sequence[Sequence[Request]], policy: Policy) -> float:
-    """Return how long it takes to answer the batches, one after the other.
+def seconds(engine: Engine, batches: Sequence[Sequence[Request]], *policies: Policy) -> float:
+    """Return how long it takes to answer the batches by all policies, one batch after the other.
 
     On a GPU they are answered twice, since the first answers capture CUDA graphs.
     """
     for _ in range(2 if engine.pair.slm.device.type == "cuda" else 1):
         start = perf_counter()
         for batch in batches:
-            deque(engine.decode(batch, policy), maxlen=0)
+            deque(engine.sweep(batch, policies), maxlen=0)
     return perf_counter() - start
 
 

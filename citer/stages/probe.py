@@ -3,7 +3,9 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from math import log
 from statistics import fmean
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -20,7 +22,16 @@ from citer.models.pair import Pair, load_pair
 from citer.models.room import check_examples, check_longest, check_room
 from citer.models.router import Router
 from citer.pairs.budget import Workload, dearest, in_range, in_words, total
-from citer.pairs.exact import COLUMNS, agreement, best, priced, read_by_slm, seconds, table
+from citer.pairs.exact import (
+    COLUMNS,
+    SEVERAL,
+    agreement,
+    best,
+    priced,
+    read_by_slm,
+    seconds,
+    table,
+)
 from citer.pairs.hints import reason_to_stop, warnings
 from citer.pairs.probe import (
     Asked,
@@ -68,8 +79,9 @@ def run(params: Params) -> None:
     say(overview(slm.replies, llm.replies))
     say(examples(llm.replies))
     say(speed(slm.pace, llm.pace, engine.slots))
-    slower = _show_exact(pair, engine, llm.replies, params.score.batch_tokens)
-    _show_forecast(_workload(splits, slm, llm, slower, params), params)
+    rule = _show_exact(pair, llm.replies, params.score.batch_tokens)
+    routing = _show_seconds(engine, llm.replies, rule)
+    _show_forecast(_workload(splits, slm, llm, routing, params), params)
     _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
 
@@ -118,11 +130,8 @@ def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
         return ask(engine, chosen, ALONE[model], advance)
 
 
-def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply], batch_tokens: int) -> float:
-    """Show what the LLM's own text costs without any training, and how to serve it now.
-
-    Returns how long the best rule takes in a batch, relative to the LLM alone.
-    """
+def _show_exact(pair: Pair, replies: Sequence[Reply], batch_tokens: int) -> Rule:
+    """Show what the LLM's own text costs without any training. Return the cheapest rule."""
     answers = read_by_slm(pair, replies, batch_tokens)
     found, measured = priced(pair, answers), agreement(answers)
     write_json(paths.AGREEMENT, asdict(measured))
@@ -131,19 +140,31 @@ def _show_exact(pair: Pair, engine: Engine, replies: Sequence[Reply], batch_toke
     say(table(found))
     rule = best(found, COLUMNS[0]).rule
     assert rule, "the oracle is no rule"
-    policy = routed(Router({}), rule)
+    return rule
+
+
+class _Routing(NamedTuple):
+    routed: float  # seconds of an exact rule in a batch, LLM alone = 1
+    growth: float  # of n rules together, less 1, one rule = 1, over ln n
+
+
+def _show_seconds(engine: Engine, replies: Sequence[Reply], rule: Rule) -> _Routing:
+    """Time an exact rule and several rules together. Show the first, and how to serve it now."""
+    say("timing rules, which takes about as long as the answers above")
+    pair, policy = engine.pair, routed(Router({}), rule)
     batch = [request(reply.problem, pair) for reply in replies[: engine.slots]]
     single = [[each] for each in batch[:TIMED]]
-    alone, together = (
-        seconds(engine, each, policy) / seconds(engine, each, LLM_ALONE)
-        for each in (single, [batch])
-    )
+    alone = seconds(engine, single, policy) / seconds(engine, single, LLM_ALONE)
+    together = seconds(engine, [batch], policy) / seconds(engine, [batch], LLM_ALONE)
+    few = [batch[: max(1, len(batch) // 2)]]
+    more = seconds(engine, few, *(routed(Router({}), each) for each in SEVERAL))
+    growth = (more / seconds(engine, few, policy) - 1) / log(len(SEVERAL))
     say(
         f"`{rule:.4g}`: {alone:.2f} of the LLM's seconds one by one ({len(single)} answers), "
         f'{together:.2f} in a batch of {len(batch)}; serve it now: citer serve --rule "{rule:.4g}"'
     )
     say(f"or in vLLM: {vllm_line(pair, rule)}")
-    return together
+    return _Routing(together, max(0.0, growth))
 
 
 def vllm_line(pair: Pair, rule: Rule) -> str:
@@ -165,7 +186,9 @@ def _show_forecast(work: Workload, params: Params) -> None:
         say(f"  {cut}")
 
 
-def _workload(splits: Splits, slm: Asked, llm: Asked, slower: float, params: Params) -> Workload:
+def _workload(
+    splits: Splits, slm: Asked, llm: Asked, routing: _Routing, params: Params
+) -> Workload:
     source, finetuned = params.references.source, bool(params.finetune.epochs)
     by_llm = params.evaluate.against == "llm"
     written = asked_of_llm(splits, source, params.evaluate.against, finetuned=finetuned)
@@ -177,6 +200,7 @@ def _workload(splits: Splits, slm: Asked, llm: Asked, slower: float, params: Par
         answer=fmean(reply.tokens for reply in llm.replies),
         slm=slm.pace,
         llm=llm.pace,
-        routed=slower,
+        routed=routing.routed,
+        growth=routing.growth,
         right=fmean(reply.correct is not False or by_llm for reply in llm.replies),
     )

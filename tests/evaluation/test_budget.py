@@ -16,6 +16,7 @@ SLOW = Workload(
     slm=Pace(0.001, 0.02),
     llm=Pace(0.003, 0.06),
     routed=0.5,
+    growth=0.5,
 )
 PARAMS = load_params(SHIPPED)
 

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from math import log
 
 import pytest
 
@@ -7,7 +8,6 @@ from citer.evaluation.methods import SCORERS
 from citer.labelling.suffix import SAMPLE
 from citer.pairs.budget import (
     LEARNING,
-    SHARED,
     TESTED,
     Pace,
     Workload,
@@ -20,6 +20,7 @@ QUESTIONS = {"sft": 50, "preference": 60, "validation": 30, "test": 30}
 FAST = Pace(0.0, 0.0)
 SLOW = Pace(prompt=0.01, answer=0.1)  # 2 seconds for 100 tokens of prompt and 10 of answer
 ROUTED = 1.5  # times the LLM's own seconds
+GROWTH = 0.8  # e times as many rules take so much longer, one rule = 1
 RULES = {
     "train.holdout": 0.25,
     "evaluate.llm_fractions": [0.0, 0.1, 1.0],  # one
@@ -36,9 +37,12 @@ def settings(**more: object) -> Params:
     return changed(load_params(SHIPPED), RULES | more)
 
 
+def workload(questions: dict[str, int], graded: int, slm: Pace, llm: Pace) -> Workload:
+    return Workload(questions, {}, graded, 100, 10, slm, llm, ROUTED, GROWTH)
+
+
 def minutes(slm: Pace, llm: Pace, written: int = 0, **more: object) -> dict[str, float]:
-    by_llm = {"preference": written}
-    work = Workload(QUESTIONS, by_llm, 60, 100, 10, slm, llm, ROUTED)
+    work = replace(workload(QUESTIONS, 60, slm, llm), written={"preference": written})
     return work.minutes(settings(**more))
 
 
@@ -50,9 +54,10 @@ def test_scoring_reads_prompt_and_answer_of_each_preference_question() -> None:
 def answers(rules: float, held_out: int = 15) -> float:
     """All rules answer the held-out questions, those that are tested the 60 others.
 
-    A further rule does a share of the work of the first one.
+    Each e-fold number of rules adds the same time.
     """
-    return 60 * (1 + SHARED * TESTED * rules) + held_out * (1 + SHARED * rules)
+    tested = max(1, TESTED * rules)
+    return 60 * (1 + GROWTH * log(tested)) + held_out * (1 + GROWTH * log(rules))
 
 
 def test_rivals_answer_by_each_model_alone_and_by_the_candidates_of_all_iterations() -> None:
@@ -88,34 +93,30 @@ def test_methods_that_are_no_candidates_cost_nothing() -> None:
 
 def test_suffix_reads_each_question_twice_and_the_rest_of_an_answer_after_each_contest() -> None:
     read = 60 * (2 * 110 + 1 * 10) * 0.01
-    work = Workload(
-        QUESTIONS, {}, graded=0, prompt=100, answer=10, slm=FAST, llm=SLOW, routed=ROUTED
-    )
+    work = workload(QUESTIONS, 0, FAST, SLOW)
     by_suffix = settings(**{"label.method": "suffix"})
     assert work.minutes(by_suffix)["label"] == pytest.approx(2 * read / 60)  # two iterations
-    drafting = replace(work, slm=SLOW, llm=FAST, routed=ROUTED)
+    drafting = replace(work, slm=SLOW, llm=FAST)
     assert drafting.minutes(by_suffix)["label"] == 0
 
 
 @pytest.mark.parametrize("graded", [60, 10**4])
 def test_suffix_is_calibrated_by_rollouts_of_at_most_200_tokens_with_an_answer(graded: int) -> None:
     many = QUESTIONS | {"preference": 10**4}
-    work = Workload(many, {}, graded, prompt=100, answer=10, slm=SLOW, llm=FAST, routed=ROUTED)
+    work = workload(many, graded, SLOW, FAST)
     found = work.minutes(settings(**{"label.method": "suffix"}))["label"]
     assert found == pytest.approx(2 * min(graded, SAMPLE) * 2.0 / 60)
 
 
 def test_rows_without_an_answer_are_labelled_by_suffix() -> None:
-    work = Workload(
-        QUESTIONS, {}, graded=0, prompt=100, answer=10, slm=FAST, llm=SLOW, routed=ROUTED
-    )
+    work = workload(QUESTIONS, 0, FAST, SLOW)
     by_suffix = settings(**{"label.method": "suffix"})
     assert work.minutes(settings())["label"] == work.minutes(by_suffix)["label"] > 0
 
 
 def test_at_most_200_questions_are_held_out() -> None:
     many = QUESTIONS | {"preference": 10**4}
-    work = Workload(many, {}, graded=0, prompt=100, answer=10, slm=FAST, llm=SLOW, routed=ROUTED)
+    work = workload(many, 0, FAST, SLOW)
     expected = 2 * answers(3 * EACH, held_out=200) * ROUTED * 2.0 / 60
     assert work.minutes(settings())["evaluate"] == pytest.approx(expected)
 

@@ -32,7 +32,7 @@ def stages(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages["choose"] = every | {"do": {"cmd": "true", "deps": [answers]}}
     YAML().dump({"stages": stages}, Path("dvc.yaml"))
     commit(project)
-    monkeypatch.setattr("flows.pipeline.fit", lambda *_: Plan([], 1))
+    monkeypatch.setattr("flows.pipeline.fit", lambda *_: Plan([], {}))
 
 
 @pytest.mark.usefixtures("stages")

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from math import log
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from citer.errors import InputError
 from citer.pairs.probe import QUESTIONS
 from citer.pairs.profile import ALONE, BOUND, Agreement
 from citer.stages import paths, probe
+from citer.stages.budget import PACE, Kept
 from citer.storage.schema import SPLITS
 from citer.storage.tables import read_as
 from citer.vllm.loading import Served
@@ -104,6 +106,17 @@ def test_a_pair_that_knows_the_questions_passes(project, capsys):
     assert options["--speculative-config"]["model"] == project.pair.slm
     assert "4 of 6" in shown
     assert "probe:" not in shown  # no warning
+
+
+def test_the_forecast_keeps_how_much_longer_several_rules_take_than_one(nonsense, monkeypatch):
+    def seconds(engine, batches, *policies):
+        return 3.0 * len({policy.rule for policy in policies})
+
+    monkeypatch.setattr("citer.stages.probe.seconds", seconds)
+    probe.run(with_floor(load_params(), 0.0))
+    work = read_as(PACE, Kept).work
+    assert work.routed == 1
+    assert work.growth == pytest.approx(7 / log(8))
 
 
 def test_questions_without_answers_are_not_graded(project, capsys):
