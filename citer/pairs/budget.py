@@ -71,7 +71,7 @@ class Workload:
         bounds = params.evaluate.bounds
         alone = judged + preference * ("query" in bounds)
         fixed, new = _rules(params.evaluate)
-        graded = share["preference"] * self.graded
+        graded = round(share["preference"] * self.graded)
         by_suffix = preference if params.label.method == "suffix" else preference - graded
         labels = rows * self._label(preference, graded, by_suffix)
         read = (self.prompt + self.answer) * self.slm.prompt  # by the SLM
@@ -229,12 +229,13 @@ def _changes(work: Workload, params: Params) -> Iterator[Changes]:
     """Yield changes, those that spoil least first. A later one may replace an earlier one.
 
     Validation keeps twice as many questions as certify a rule that loses none, of which the LLM has
-    only the share `work.right` right. So does test, and at last a quarter more than the gate needs.
+    only the share `work.right` right. So does test. At last, first test and then validation keep a
+    quarter more than certify such a rule.
     """
     evaluate = params.evaluate
     needed = least_questions(evaluate.epsilon, evaluate.delta)
     least = ceil(needed / max(work.right, LEAST_RIGHT))
-    enough = 2 * least
+    enough, few = 2 * least, ceil(1.25 * least)
     judged = {"validation": enough, "test": enough}
     yield {"evaluate.bounds": []}
     if len(params.iterations) > 1:
@@ -246,9 +247,9 @@ def _changes(work: Workload, params: Params) -> Iterator[Changes]:
     if named := [name for name in evaluate.candidates if name != "any"]:
         yield {"evaluate.candidates": named}
     yield {"references.most": _most(work, params, **judged, preference=200, sft=1000)}
-    for test in (enough, ceil(1.25 * least)):
-        few = judged | {"test": test, "preference": 100, "sft": 300}
-        yield {"references.most": _most(work, params, **few)}
+    for test, validation in ((enough, enough), (few, enough), (few, few)):
+        kept = {"test": test, "validation": validation, "preference": 100, "sft": 300}
+        yield {"references.most": _most(work, params, **kept)}
 
 
 def _most(work: Workload, params: Params, **most: int) -> dict[str, int]:

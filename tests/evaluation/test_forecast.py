@@ -156,6 +156,14 @@ def test_at_most_as_many_questions_count_as_are_kept() -> None:
     assert kept["score_llm"] == pytest.approx(whole["score_llm"] / 10)
 
 
+@pytest.mark.parametrize("kept", range(1, 30))
+def test_some_of_the_graded_rows_need_no_suffix_either(kept: int) -> None:
+    """Previously, 60 of 206 rows were 60.000000000000007 rows, and `suffix` was calibrated."""
+    few = settings(**{"references.most": {"preference": kept}})
+    work = workload(QUESTIONS | {"preference": 206}, 206, FAST, SLOW)
+    assert work.minutes(few)["label"] == 0
+
+
 def test_minutes_are_printed_without_fractions() -> None:
     shown = in_words({"rivals": 1234.6, "label": 0.99})
     assert shown == "rivals 1,235 min, label under 1 min"
