@@ -57,3 +57,15 @@ def test_a_stopped_run_leaves_a_champion_that_needs_no_preferences(
     assert [tags["iteration"] for tags in runs] == ["0", "1", "2"]
     parents = [tags["mlflow.parentRunId"] for tags in runs]
     assert parents[0] != parents[1] == parents[2]
+
+
+@pytest.mark.usefixtures("stages")
+def test_a_run_stops_before_an_iteration_that_would_end_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flows.pipeline.fit", lambda *_: Plan([], {"evaluate": 1000}))
+    state = retrain(minutes=60, return_state=True)
+    assert state.is_failed()
+    assert "stopped before evaluate@1, since router 1 would come after 500 min" in state.message
+    assert (versions(), holder("champion")) == ([1], 1)
+    assert not Path("data/answers").exists()
