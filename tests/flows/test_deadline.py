@@ -57,7 +57,7 @@ def test_an_iteration_does_not_go_on_after_labels_that_took_too_long(clock: Cloc
     for stage, end in (("rivals", 40), ("label@1", 90)):
         begin(deadline, stage)
         clock.minutes = end
-    with pytest.raises(InputError, match="stopped before train@1, since router 1 .* 144 minutes"):
+    with pytest.raises(InputError, match=r"stopped before train@1, since router 1 .* 144 minutes"):
         begin(deadline, "train@1")
 
 
@@ -72,5 +72,5 @@ def test_what_has_run_before_does_not_count(clock: Clock) -> None:
     deadline = Deadline(36, FORECAST, 2)
     deadline.begin("evaluate@1", ["label@2", "evaluate@2"])
     clock.minutes = 30
-    with pytest.raises(InputError, match="before label@2, since router 2 would come after 70 min"):
+    with pytest.raises(InputError, match=r"before label@2, since router 2 would come after 70 min"):
         deadline.begin("label@2", ["evaluate@2"])
