@@ -93,8 +93,12 @@ def test_the_fit_of_1_5b_and_72b(
 
 
 def test_the_command_prints_a_pair_and_its_costs(
-    pairs: dict[str, list[Path]], pair: list[ModelSize], capsys: pytest.CaptureFixture[str]
+    pair: list[ModelSize],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # a probe in the checkout adds its own costs
     slm, llm = (str(size.model.path) for size in pair)
     command = ["profile", "--slm", slm, "--llm", llm, "--dtype", "bfloat16"]
     of = profile(pair)
