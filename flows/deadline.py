@@ -21,12 +21,12 @@ class Deadline:
     def begin(self, stage: str, later: Iterable[str] = ()) -> None:
         """Count a stage that will run, and the `later` ones if it is one of an iteration.
 
-        Raises InputError if the iteration would end late.
+        Raises InputError if the iteration would end late. What no forecast counts always begins.
         """
         iteration, used = stage.partition("@")[2], (monotonic() - self._start) / 60
         left = sum(self._of(each) for each in [stage, *later] if each.endswith(f"@{iteration}"))
         end = used + left * max(1.0, used / self._begun if self._begun else 1.0)
-        if iteration and end > LATE * self._minutes:
+        if left and end > LATE * self._minutes:
             raise InputError(
                 f"--minutes: {self._minutes:g}: stopped before {stage}, since router {iteration} "
                 f"would come after {end:,.0f} minutes; what is registered stays, and `citer run` "

@@ -150,7 +150,7 @@ class _Routing(NamedTuple):
 
 def _show_seconds(engine: Engine, replies: Sequence[Reply], rule: Rule) -> _Routing:
     """Time an exact rule and several rules together. Show the first, and how to serve it now."""
-    say("timing rules, which takes about as long as the answers above")
+    say("timing rules: up to twice as long as the answers above")
     pair, policy = engine.pair, routed(Router({}), rule)
     batch = [request(reply.problem, pair) for reply in replies[: engine.slots]]
     single = [[each] for each in batch[:TIMED]]

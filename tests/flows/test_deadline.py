@@ -74,3 +74,12 @@ def test_what_has_run_before_does_not_count(clock: Clock) -> None:
     clock.minutes = 30
     with pytest.raises(InputError, match=r"before label@2, since router 2 would come after 70 min"):
         deadline.begin("label@2", ["evaluate@2"])
+
+
+def test_a_late_run_still_chooses_and_reports_what_it_has_evaluated(clock: Clock) -> None:
+    """Previously, it stopped before `choose@1`, and the router was never registered."""
+    deadline = Deadline(60, FORECAST, 1)
+    deadline.begin("evaluate@1", ["choose@1", "transcribe@1"])
+    clock.minutes = 100
+    deadline.begin("choose@1", ["transcribe@1"])
+    deadline.begin("transcribe@1")
