@@ -23,7 +23,8 @@ ENVIRONMENT = {
 }
 INTERPRETED = {"TRITON_INTERPRET": "1"}  # without a GPU
 GPU = torch.cuda.is_available()
-DTYPE, CACHE_BYTES = ("bfloat16", 2**33) if GPU else ("float32", 2**28)
+# Three engines share a GPU of 80 GB.
+DTYPE, CACHE_BYTES = ("bfloat16", 3 * 2**30) if GPU else ("float32", 2**28)
 
 
 class Setup(NamedTuple):

@@ -1,19 +1,21 @@
-"""What rules save in bytes and in seconds, answer by answer, for one client.
+"""What rules save in bytes and in seconds, answer by answer, for one client or a full batch.
 
     python -m benchmarks.untrained --rule "risk 0.7 audit 1" --rule "every 6 audit 1"
 
 Without `--router`, a rule cannot ask a trained head. The pair and its prompts are those of
 params.yaml; the questions are test questions of the last `citer prepare`. Each question is answered
 in turn, one at a time, by the LLM alone, by each rule, and by transformers: `generate` with the
-LLM, with the SLM as its assistant, and with prompt lookup. Writes the results after each question,
-by default `benchmarks/results/untrained.{json,md}`. A killed race begins again.
+LLM, with the SLM as its assistant, and with prompt lookup. With `--batch`, so many questions are
+answered at once, by our engine alone. Writes the results after each batch, by default
+`benchmarks/results/untrained.{json,md}`. A killed race begins again.
 """
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product, starmap
+from operator import eq
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple
@@ -30,7 +32,7 @@ from citer.data.tasks.grading import assess
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, routed, weight_bytes
 from citer.errors import InputError
-from citer.evaluation.cost import Prices, Trace
+from citer.evaluation.cost import Prices
 from citer.evaluation.metrics import interval, resamples
 from citer.evaluation.sweep import request
 from citer.models.bundle import read_bundle
@@ -47,41 +49,50 @@ LLM, COPIED = "LLM alone", 10  # tokens that a prompt lookup of transformers cop
 WARM_UP = 3  # questions
 
 
-class Measured(NamedTuple):
-    """An answer to a question: `moved` bytes are None for transformers."""
+Answers = list[tuple[int, ...]]  # token ids
 
-    token_ids: tuple[int, ...]
+
+class Measured(NamedTuple):
+    """The answers to a batch: `moved` bytes are None for transformers."""
+
+    answers: Answers
     seconds: float
     moved: int | None
-    right: bool
+    right: int
 
 
-Answer = Callable[[Problem], tuple[tuple[int, ...], int | None]]
+Method = Callable[[Sequence[Problem]], tuple[Answers, int | None]]
 
 
 def race(
-    params: Params, rules: Sequence[Rule], questions: int, router: Router, target: Path
+    params: Params, rules: Sequence[Rule], questions: int, batch: int, router: Router, target: Path
 ) -> None:
     """Answer the questions by all methods in turn, and write what was measured so far."""
     policies = {f"{rule:.4g}": _policy(router, rule) for rule in rules}
     asked = _asked(params, questions)
+    batches = [asked[start : start + batch] for start in range(0, len(asked), batch)]
     pair = load_pair(base_pair(params), params.pair)
-    methods = dict(_methods(pair, params, policies))
-    for problem, method in product(asked[:WARM_UP], methods.values()):
-        method(problem)  # the first answers also load and pack, and capture CUDA graphs
+    methods = dict(_methods(pair, params, policies, batch))
+    for problems, method in product(batches[:WARM_UP], methods.values()):
+        method(problems)  # the first answers also load and pack, and capture CUDA graphs
     found: dict[str, list[Measured]] = defaultdict(list)
-    for number, problem in enumerate(asked, 1):
+    for problems in batches:
         for name, method in methods.items():
             start = perf_counter()
-            token_ids, moved = method(problem)
-            seconds, ended = perf_counter() - start, token_ids[-1] in pair.eos_ids
-            right = ended and bool(assess(problem, pair.text(token_ids)).correct)
-            found[name].append(Measured(token_ids, seconds, moved, right))
+            answers, moved = method(problems)
+            seconds = perf_counter() - start
+            right = sum(starmap(partial(_right, pair), zip(problems, answers, strict=True)))
+            found[name].append(Measured(answers, seconds, moved, right))
         rows = [row(name, own, found[LLM]) for name, own in found.items()]
-        about = {"questions": number, "slm_weights": params.pair.slm_weights, "machine": machine()}
-        note = f"{number} questions, one at a time, SLM weights {params.pair.slm_weights}."
-        content = about | {"methods": rows}
-        write_results(target, content, f"{note}\n\n{markdown(rows)}")
+        number, weights = sum(len(each.answers) for each in found[LLM]), params.pair.slm_weights
+        about = {"questions": number, "batch": batch, "slm_weights": weights, "machine": machine()}
+        note = f"{number} questions, {batch} at a time, SLM weights {weights}."
+        write_results(target, about | {"methods": rows}, f"{note}\n\n{markdown(rows)}")
+
+
+def _right(pair: Pair, problem: Problem, token_ids: Sequence[int]) -> bool:
+    ended = token_ids[-1] in pair.eos_ids
+    return ended and bool(assess(problem, pair.text(token_ids)).correct)
 
 
 def _asked(params: Params, questions: int) -> list[Problem]:
@@ -99,12 +110,14 @@ def _policy(router: Router, rule: Rule) -> Policy:
 
 
 def _methods(
-    pair: Pair, params: Params, policies: Mapping[str, Policy]
-) -> Iterator[tuple[str, Answer]]:
+    pair: Pair, params: Params, policies: Mapping[str, Policy], batch: int
+) -> Iterator[tuple[str, Method]]:
     most = params.decode.max_new_tokens
     for name, policy in {LLM: LLM_ALONE, **policies, "SLM alone": SLM_ALONE}.items():
         # An engine for each, since another policy's scorer would drop its CUDA graphs.
-        yield name, partial(_decoded, Engine(pair, 1, most), policy)
+        yield name, partial(_decoded, Engine(pair, batch, most), policy)
+    if batch > 1:
+        return
     by = partial(_generated, pair, most)
     stored = ModelFolder(Path(params.pair.slm), base_slm(params).settings)
     assistant = load_model("slm", stored, params.pair)
@@ -113,23 +126,24 @@ def _methods(
     yield "prompt lookup", partial(by, {"prompt_lookup_num_tokens": COPIED})
 
 
-def _decoded(engine: Engine, policy: Policy, problem: Problem) -> tuple[tuple[int, ...], int]:
-    asked = request(problem, engine.pair)
-    [answer] = engine.decode([asked], policy)
-    trace = Trace.of(len(asked.prompt_ids), len(answer.token_ids), answer.visits)
+def _decoded(engine: Engine, policy: Policy, problems: Sequence[Problem]) -> tuple[Answers, int]:
     prices = Prices.of(engine.pair, weight_bytes(policy.scorer))
-    return answer.token_ids, prices.moved(trace.slm, trace.llm)
+    before = prices.moved(engine.slm_work, engine.llm_work)
+    decoded = engine.decode([request(problem, engine.pair) for problem in problems], policy)
+    answers = {answer.key: answer.token_ids for answer in decoded}
+    moved = prices.moved(engine.slm_work, engine.llm_work) - before
+    return [answers[problem.problem_id] for problem in problems], moved
 
 
 def _generated(
-    pair: Pair, new_tokens: int, options: Mapping[str, Any], problem: Problem
-) -> tuple[tuple[int, ...], None]:
-    ids = pair.prompts.prompt_ids(problem)
-    return generated(pair, pair.local_llm, ids, new_tokens, **options), None
+    pair: Pair, new_tokens: int, options: Mapping[str, Any], problems: Sequence[Problem]
+) -> tuple[Answers, None]:
+    prompts = [pair.prompts.prompt_ids(problem) for problem in problems]
+    return [generated(pair, pair.local_llm, ids, new_tokens, **options) for ids in prompts], None
 
 
 def row(name: str, own: Sequence[Measured], llm: Sequence[Measured]) -> dict[str, Any]:
-    """Compare a method with the LLM alone: sums over questions, the latter's being 1."""
+    """Compare a method with the LLM alone: sums over batches, the latter's being 1."""
     drawn_RQ = resamples(np.ones(len(own)))
     seconds = (drawn_RQ @ [[a.seconds, b.seconds] for a, b in zip(own, llm, strict=True)]).T
     moved = [sum(each.moved or 0 for each in answers) for answers in (own, llm)]
@@ -137,15 +151,20 @@ def row(name: str, own: Sequence[Measured], llm: Sequence[Measured]) -> dict[str
         "method": name,
         "bytes": moved[0] / moved[1] if moved[0] else None,
         "seconds": interval(seconds[0] / seconds[1]),
-        "tokens": sum(len(each.token_ids) for each in own),
+        "tokens": sum(len(ids) for each in own for ids in each.answers),
         "right": sum(each.right for each in own),
-        "the LLM's text": sum(a.token_ids == b.token_ids for a, b in zip(own, llm, strict=True)),
+        "the LLM's text": sum(starmap(eq, zip(_answers(own), _answers(llm), strict=True))),
     }
+
+
+def _answers(found: Iterable[Measured]) -> Iterator[tuple[int, ...]]:
+    return chain.from_iterable(each.answers for each in found)
 
 
 def main(
     rule: Annotated[list[str], typer.Option()],
     questions: Annotated[int, typer.Option(min=1)] = 24,
+    batch: Annotated[int, typer.Option(min=1, help="Questions at once.")] = 1,
     router: Annotated[Path | None, typer.Option(help="The bundle whose heads rules ask.")] = None,
     name: Annotated[str, typer.Option(help="Of the files of results.")] = "untrained",
 ) -> None:
@@ -155,7 +174,7 @@ def main(
         params = load_params()
         device = resolve_device(params.pair.device)
         heads = read_bundle(router)[0].to(device) if router else Router({})
-        race(params, rules, questions, heads, RESULTS / name)
+        race(params, rules, questions, batch, heads, RESULTS / name)
     except InputError as error:
         print(f"untrained: {error}", file=sys.stderr)
         raise typer.Exit(2) from None

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import product
+from itertools import cycle, islice, product
 from multiprocessing import get_context
 from operator import itemgetter
 from pathlib import Path
@@ -53,7 +53,7 @@ TASK = "math"
 CAPS = (8, 16, 24)  # drafts of a row for one visit, at most
 GPU = inside.GPU
 ROUNDS = 2 if GPU else 1
-ASKED = {1: 8, 8: 64, 32: 128, 128: 256} if GPU else {8: 96, 32: 96}  # questions, by sequences
+ASKED = {1: 6, 8: 64, 32: 128, 128: 256} if GPU else {8: 96, 32: 96}  # questions, by sequences
 TARGET = RESULTS / ("vllm-gpu" if GPU else "vllm")
 ALONE = "LLM alone"
 EXACT = Rule("risk", 0.4, 1)
@@ -81,7 +81,7 @@ class Study:
         self.new_tokens = params.decode.max_new_tokens
         known = read_problems(paths.referenced("test"))
         asked = [problem for problem in known if problem.task == TASK]
-        self.problems = asked[: max(ASKED.values())]
+        self.problems = list(islice(cycle(asked), max(ASKED.values())))
 
     def alone(self) -> Method:
         return Method(ALONE, "{}")

@@ -11,15 +11,20 @@ from citer.models.router import Router
 from citer.rule import Rule
 
 
-def test_a_method_is_compared_by_sums_over_all_questions() -> None:
-    llm = [Measured((1, 2), 2.0, 30, True), Measured((3,), 6.0, 70, False)]
-    own = [Measured((1, 2), 1.0, 10, True), Measured((4, 5), 1.0, 20, True)]
+def test_a_method_is_compared_by_sums_over_all_batches() -> None:
+    llm = [Measured([(1, 2)], 2.0, 30, 1), Measured([(3,)], 6.0, 70, 0)]
+    own = [Measured([(1, 2)], 1.0, 10, 1), Measured([(4, 5)], 1.0, 20, 1)]
     found = row("rule", own, llm)
     assert found["bytes"] == pytest.approx(0.3)
     ratio, low, high = found["seconds"]
     assert ratio == pytest.approx(2 / 8)
     assert (low, high) == pytest.approx((1 / 6, 1 / 2))  # resamples of one question alone
     assert (found["tokens"], found["right"], found["the LLM's text"]) == (4, 2, 1)
+    [both] = [Measured([*a.answers, *b.answers], 2.0, 30, 2) for a, b in [own]]
+    [theirs] = [Measured([*a.answers, *b.answers], 8.0, 100, 1) for a, b in [llm]]
+    batched = row("rule", [both], [theirs])
+    assert batched["bytes"] == pytest.approx(0.3)
+    assert (batched["tokens"], batched["right"], batched["the LLM's text"]) == (4, 2, 1)
     by_transformers = [each._replace(moved=None) for each in own]
     assert row("generate", by_transformers, llm)["bytes"] is None
 
@@ -30,7 +35,12 @@ def test_a_rule_that_asks_a_head_and_missing_questions_are_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="no scorer `stand`"):
         race(
-            load_params(SHIPPED), [Rule.parse("risk 0.7 audit 1 by stand")], 3, Router({}), tmp_path
+            load_params(SHIPPED),
+            [Rule.parse("risk 0.7 audit 1 by stand")],
+            3,
+            1,
+            Router({}),
+            tmp_path,
         )
     with pytest.raises(InputError, match=r"test\.parquet"):
-        race(load_params(SHIPPED), [Rule.parse("every 3 audit 1")], 3, Router({}), tmp_path)
+        race(load_params(SHIPPED), [Rule.parse("every 3 audit 1")], 3, 1, Router({}), tmp_path)
