@@ -42,7 +42,10 @@ def plan_of(params: Params, minutes: float) -> Plan:
     """
     if not PACE.exists() or not paths.PROBLEMS.exists():
         raise InputError(f"--minutes: this machine's pace is not known; {PROBE}")
-    kept = read_as(PACE, Kept)
+    try:
+        kept = read_as(PACE, Kept)
+    except InputError as error:  # an earlier version wrote it, or it is damaged
+        raise InputError(f"--minutes: {error}; {PROBE}") from None
     if kept.probed != _probed(params):
         raise InputError(f"--minutes: the pair or the questions changed since the probe; {PROBE}")
     found = plan(kept.work, params, minutes)

@@ -107,9 +107,10 @@ def retrain_for_a_run(seed: int) -> None:
 
 
 def commit(folder: Path) -> None:
-    """Commit all files that git does not ignore."""
+    """Commit all files that git does not ignore, into one pack: each test copies a clone."""
     _git(folder, "add", ".")
     _git(folder, "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "Go on")
+    _git(folder, "repack", "-adq")
 
 
 def _git(folder: Path, *arguments: str) -> str:

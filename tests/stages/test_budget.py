@@ -11,6 +11,7 @@ from citer.errors import InputError
 from citer.pairs.budget import changed, total
 from citer.stages import paths
 from citer.stages.budget import PACE, fit, keep, plan_of
+from citer.storage.tables import read_json, write_json
 from citer.storage.yaml_file import edited
 from tests.evaluation.test_budget import PARAMS, SLOW
 
@@ -67,6 +68,14 @@ def test_without_a_probe_on_this_machine_a_run_within_a_budget_is_refused(
     assert call(["run", "--minutes", "60"]) == 2
     expected = "--minutes: this machine's pace is not known; run `citer probe` first"
     assert expected in capsys.readouterr().err
+
+
+def test_a_pace_of_an_earlier_version_is_measured_again(probed: Path) -> None:
+    content = read_json(PACE)
+    del content["work"]["growth"]
+    write_json(PACE, content)
+    with pytest.raises(InputError, match=r"--minutes: .*growth: missing; run `citer probe` first"):
+        plan_of(load_params(), 600)
 
 
 def test_a_missing_section_of_params_yaml_is_added(tmp_path: Path) -> None:
