@@ -46,8 +46,7 @@ from citer.stages import paths
 from citer.stages.folders import base_pair, base_slm
 
 LLM, COPIED = "LLM alone", 10  # tokens that a prompt lookup of transformers copies at most
-WARM_UP = 3  # questions
-
+WARM_UP = 3  # batches
 
 Answers = list[tuple[int, ...]]  # token ids
 

@@ -20,8 +20,7 @@ def test_a_method_is_compared_by_sums_over_all_batches() -> None:
     assert ratio == pytest.approx(2 / 8)
     assert (low, high) == pytest.approx((1 / 6, 1 / 2))  # resamples of one question alone
     assert (found["tokens"], found["right"], found["the LLM's text"]) == (4, 2, 1)
-    [both] = [Measured([*a.answers, *b.answers], 2.0, 30, 2) for a, b in [own]]
-    [theirs] = [Measured([*a.answers, *b.answers], 8.0, 100, 1) for a, b in [llm]]
+    both, theirs = Measured([(1, 2), (4, 5)], 2.0, 30, 2), Measured([(1, 2), (3,)], 8.0, 100, 1)
     batched = row("rule", [both], [theirs])
     assert batched["bytes"] == pytest.approx(0.3)
     assert (batched["tokens"], batched["right"], batched["the LLM's text"]) == (4, 2, 1)
