@@ -6,8 +6,10 @@ in transformers' assisted generation, and vLLM's `ngram`). Here the answer so fa
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 LEAST, MOST = 2, 8  # tokens of an n-gram
+PAYS = 0.1  # share of the LLM's tokens that a lookup must draft to be tried
 
 Ids = Sequence[int]
 Gram = tuple[int, ...]
@@ -48,11 +50,23 @@ def endings(ids: Ids) -> list[Gram]:
     return [last[-n:] for n in range(len(last), LEAST - 1, -1)]
 
 
-def copies(prompt_ids: Ids, answer_ids: Ids) -> int:
-    """Return how many tokens of an answer a lookup would draft rightly."""
-    lookup, ids, right = Lookup(), list(prompt_ids), 0
+class Copy(NamedTuple):
+    """A token that a lookup drafts: whether it is the right one, and its score."""
+
+    agrees: bool
+    score: float
+
+
+def copies(prompt_ids: Ids, answer_ids: Ids) -> list[Copy | None]:
+    """Return what a lookup would draft at each position of an answer."""
+    lookup, ids, found = Lookup(), list(prompt_ids), list[Copy | None]()
     for token in answer_ids:
-        found = lookup.draft(ids)
-        right += found is not None and found[0] == token
+        draft = lookup.draft(ids)
+        found.append(Copy(draft[0] == token, draft[1]) if draft else None)
         ids.append(token)
-    return right
+    return found
+
+
+def share(found: Sequence[Copy | None]) -> float:
+    """Return the share of positions at which a lookup drafts the right token."""
+    return sum(copy is not None and copy.agrees for copy in found) / len(found)

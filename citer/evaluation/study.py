@@ -14,7 +14,7 @@ from citer.config.params import DecodeParams, EvaluateParams, ServeParams
 from citer.data.problems import Problem
 from citer.data.references import judged
 from citer.decoding.engine import Engine
-from citer.decoding.lookup import copies
+from citer.decoding.lookup import PAYS, copies, share
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Scorer
 from citer.evaluation.bounds import Alone, Lessons, enlist
 from citer.evaluation.candidates import candidates, quantiles
@@ -35,7 +35,6 @@ ALONE_LINES = tuple(
     Line(name, policy.scorer, [policy.rule], Style(Kind.ALONE, "#000000", "o"))
     for name, policy in zip(MODELS, (SLM_ALONE, LLM_ALONE), strict=True)
 )
-COPIED = 0.1  # share of the LLM's tokens that a lookup must draft to be tried
 
 
 @dataclass(frozen=True)
@@ -126,14 +125,14 @@ class Study:
         [llm] = self._alone_held_out
         asked = [request(result.problem, self.pair, self.sampler) for result in llm.results]
         copied = [
-            copies(own.prompt_ids, result.token_ids)
+            copy
             for own, result in zip(asked, llm.results, strict=True)
+            for copy in copies(own.prompt_ids, result.token_ids)
         ]
-        share = sum(copied) / sum(len(result.token_ids) for result in llm.results)
-        pays = share >= COPIED
+        pays = share(copied) >= PAYS
         say(
-            f"lookup: copies {share:.1%} of the LLM's tokens on held-out questions; "
-            f"{'tried' if pays else f'not tried below {COPIED:.0%}'}"
+            f"lookup: copies {share(copied):.1%} of the LLM's tokens on held-out questions; "
+            f"{'tried' if pays else f'not tried below {PAYS:.0%}'}"
         )
         return ["slm", "lookup", "both"] if pays else ["slm"]
 

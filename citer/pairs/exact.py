@@ -2,12 +2,13 @@
 
 An exact rule gives the LLM's own text, so the SLM's drafts follow the LLM's answer up to the first
 one that differs. The scores of drafts after that are not known; those of the LLM's tokens at the
-same positions take their place.
+same positions take their place. So do the tokens that a lookup would copy there.
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from dataclasses import replace
+from itertools import accumulate, chain, pairwise, repeat
 from math import ceil
 from statistics import fmean
 from time import perf_counter
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from citer.decoding.answer import Request, Visit
 from citer.decoding.engine import Engine
+from citer.decoding.lookup import PAYS, Copy, copies, share
 from citer.decoding.policy import CERTAINTIES, Policy, StepView
 from citer.evaluation.cost import Batch, Prices, Trace
 from citer.models.pair import Pair, Text, length_buckets, predict
@@ -27,10 +29,12 @@ from citer.rule import LLM, Rule
 
 RISKS = (*(tenth / 10 for tenth in range(1, 10)), 0.95)
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
-RULES: Sequence[Rule | None] = [  # None: the oracle, which visits only where the SLM is wrong
-    *(Rule("every", gamma, 1.0) for gamma in GAMMAS),
-    *(Rule("risk", at, 1.0, name) for name in CERTAINTIES for at in RISKS),
-    None,
+EVERY = [Rule("every", gamma, 1.0) for gamma in GAMMAS]
+BY_RISK = [Rule("risk", at, 1.0, name) for name in CERTAINTIES for at in RISKS]
+COPYING = [
+    *(replace(rule, draft="both") for rule in [*EVERY, *BY_RISK]),
+    *(replace(rule, draft="lookup") for rule in EVERY),
+    *(Rule("risk", at, 1.0, draft="lookup") for at in RISKS),
 ]
 SEVERAL = [  # as different as the candidates of a run
     Rule.parse(text)
@@ -48,11 +52,12 @@ SEVERAL = [  # as different as the candidates of a run
 
 
 class Forced(NamedTuple):
-    """An answer of the LLM with T tokens, read by the SLM."""
+    """An answer of the LLM with T tokens, read by the SLM and by a lookup."""
 
     prompt_len: int
     agrees: Sequence[bool]  # whether the SLM's choice is the LLM's token
     scores: Mapping[str, Sequence[float]]  # by the certainty's name
+    copies: Sequence[Copy | None]
 
 
 class Priced(NamedTuple):
@@ -82,7 +87,12 @@ def _read(pair: Pair, texts: Sequence[Text]) -> list[Forced]:
             scores[name] += scorer(view).tolist()
     ends = accumulate((len(text.ids) - text.first for text in texts), initial=0)
     return [
-        Forced(text.first, agrees[start:end], {k: own[start:end] for k, own in scores.items()})
+        Forced(
+            text.first,
+            agrees[start:end],
+            {name: own[start:end] for name, own in scores.items()},
+            copies(text.ids[: text.first], text.ids[text.first :]),
+        )
         for text, (start, end) in zip(texts, pairwise(ends), strict=True)
     ]
 
@@ -93,11 +103,20 @@ def _text(pair: Pair, reply: Reply) -> Text:
     return Text([*prompt_ids, *reply.token_ids, *eos], len(prompt_ids))
 
 
+def rules(answers: Sequence[Forced]) -> list[Rule | None]:
+    """Return the rules to price. The last is None, the oracle: it visits where the SLM is wrong.
+
+    A lookup drafts in some of them if it is often right.
+    """
+    pays = share([*chain.from_iterable(answer.copies for answer in answers)]) >= PAYS
+    return [*EVERY, *BY_RISK, *(COPYING if pays else ()), None]
+
+
 def priced(pair: Pair, answers: Sequence[Forced]) -> list[Priced]:
     """Return every exact rule with its cost, and the oracle last."""
     prices, tokens = Prices.of(pair), sum(len(answer.agrees) for answer in answers)
     alone, found = _moved(prices, _traces(LLM, answers)), []
-    for rule in RULES:
+    for rule in rules(answers):
         own = _traces(rule, answers)
         moved = zip(COLUMNS, _moved(prices, own), alone, strict=True)
         costs = {batch: routed / whole for batch, routed, whole in moved}
@@ -109,9 +128,11 @@ def agreement(answers: Sequence[Forced]) -> Agreement:
     """Return what other sizes need. The answers are repeated to fill the largest batch."""
     agrees = [each for answer in answers for each in answer.agrees]
     times = ceil(FILLING / len(answers))
-    named = {f"{rule:.4g}" if rule else BOUND: _traces(rule, answers) for rule in (LLM, *RULES)}
-    rules = {name: forwards(own * times) for name, own in named.items()}
-    return Agreement(fmean(agrees), len(agrees), rules)
+    named = {
+        f"{rule:.4g}" if rule else BOUND: _traces(rule, answers) for rule in (LLM, *rules(answers))
+    }
+    shared = {name: forwards(own * times) for name, own in named.items()}
+    return Agreement(fmean(agrees), len(agrees), shared)
 
 
 def _traces(rule: Rule | None, answers: Sequence[Forced]) -> list[Trace]:
@@ -130,25 +151,47 @@ def visits(rule: Rule | None, answer: Forced) -> list[Visit]:
     if rule is None:
         places = [n for n, agrees in enumerate(answer.agrees) if not agrees]
         return [Visit(at - last, at, at) for last, at in pairwise([-1, *places])]
-    made, written, scores = list[Visit](), 0, answer.scores.get(rule.by)
-    while written < len(answer.agrees):
-        drafts, kept = _drafted(rule, answer.agrees[written:], scores and scores[written:])
+    made, written, drafts = list[Visit](), 0, _drafts(rule, answer)
+    while written < len(drafts):
+        run = _run(rule, drafts[written:])
+        kept = next((n for n, draft in enumerate(run) if not draft.agrees), len(run))
+        copied = tuple(n for n, draft in enumerate(run, written) if draft.copied)
         # An EOS at the end is judged unread.
-        seen = min(written + drafts, len(answer.agrees) - 1)
-        made.append(Visit(drafts, seen, written + kept))
+        seen = min(written + len(run), len(drafts) - 1)
+        made.append(Visit(len(run) - len(copied), seen, written + kept, copied=copied))
         written += kept + 1
     return made
 
 
-def _drafted(rule: Rule, agrees: Sequence[bool], scores: Sequence[float] | None) -> tuple[int, int]:
-    """Return how many drafts are made before a visit, and how many of them are kept."""
-    risk, drafts = 1.0, 0
-    for drafts, score in enumerate(scores or [1.0] * len(agrees), 1):
-        risk *= score
-        if rule.due(risk, drafts):
+class _Draft(NamedTuple):
+    agrees: bool
+    score: float
+    copied: bool
+
+
+def _drafts(rule: Rule, answer: Forced) -> list[_Draft | None]:
+    """Return what is drafted at each position, None where the LLM writes at once."""
+    scores = answer.scores.get(rule.by) or repeat(1.0)
+    by_slm = [*map(_Draft, answer.agrees, scores, repeat(False))]
+    if rule.draft == "slm":
+        return [*by_slm]
+    copied = [copy and _Draft(*copy, True) for copy in answer.copies]
+    if rule.draft == "lookup":
+        return copied
+    return [copy or draft for copy, draft in zip(copied, by_slm, strict=True)]
+
+
+def _run(rule: Rule, drafts: Sequence[_Draft | None]) -> list[_Draft]:
+    """Return the drafts up to the next visit."""
+    risk, made = 1.0, list[_Draft]()
+    for draft in drafts:
+        if draft is None:
             break
-    kept = next((n for n, agrees in enumerate(agrees[:drafts]) if not agrees), drafts)
-    return drafts, kept
+        risk *= draft.score
+        made.append(draft)
+        if rule.due(risk, len(made)):
+            break
+    return made
 
 
 def seconds(engine: Engine, batches: Sequence[Sequence[Request]], *policies: Policy) -> float:
@@ -163,9 +206,10 @@ def seconds(engine: Engine, batches: Sequence[Sequence[Request]], *policies: Pol
     return perf_counter() - start
 
 
-def best(found: Sequence[Priced], batch: Batch) -> Priced:
+def best(found: Sequence[Priced], batch: Batch) -> Rule:
     """Return the cheapest rule of a batch."""
-    return min((each for each in found if each.rule), key=lambda each: each.costs[batch])
+    costs = {each.rule: each.costs[batch] for each in found if each.rule}
+    return min(costs, key=lambda rule: costs[rule])
 
 
 def table(found: Sequence[Priced]) -> Table:
@@ -173,8 +217,8 @@ def table(found: Sequence[Priced]) -> Table:
     shown = Table("rule", title="The LLM's own text without training: bytes, LLM alone = 1")
     for title in ("visits", *(f"batch {batch.slots}" for batch in COLUMNS)):
         shown.add_column(title, justify="right")
-    rows = {each.rule: each for each in (*(best(found, batch) for batch in COLUMNS), found[-1])}
-    for each in rows.values():
+    chosen = {*(best(found, batch) for batch in COLUMNS), None}
+    for each in (each for each in found if each.rule in chosen):
         name = f"{each.rule:.4g}" if each.rule else "bound for a trained head"
         shown.add_row(name, f"{each.visits:.3f}", *(f"{own:.3f}" for own in each.costs.values()))
     return shown

@@ -25,6 +25,7 @@ from citer.pairs.budget import Workload, dearest, in_range, in_words, total
 from citer.pairs.exact import (
     COLUMNS,
     SEVERAL,
+    Priced,
     agreement,
     best,
     priced,
@@ -79,8 +80,10 @@ def run(params: Params) -> None:
     say(overview(slm.replies, llm.replies))
     say(examples(llm.replies))
     say(speed(slm.pace, llm.pace, engine.slots))
-    rule = _show_exact(pair, llm.replies, params.score.batch_tokens)
-    routing = _show_seconds(engine, llm.replies, rule)
+    found = _show_exact(pair, llm.replies, params.score.batch_tokens)
+    routing = _show_seconds(engine, llm.replies, best(found, COLUMNS[0]))
+    by_slm = [each for each in found if each.rule and each.rule.draft == "slm"]
+    say(f"or in vLLM: {vllm_line(pair, best(by_slm, COLUMNS[0]))}")
     _show_forecast(_workload(splits, slm, llm, routing, params), params)
     _check(slm.replies, llm.replies, params)
     write_json(paths.PASSED, {"passed": True})
@@ -130,17 +133,15 @@ def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
         return ask(engine, chosen, ALONE[model], advance)
 
 
-def _show_exact(pair: Pair, replies: Sequence[Reply], batch_tokens: int) -> Rule:
-    """Show what the LLM's own text costs without any training. Return the cheapest rule."""
+def _show_exact(pair: Pair, replies: Sequence[Reply], batch_tokens: int) -> list[Priced]:
+    """Show and return what the LLM's own text costs without any training."""
     answers = read_by_slm(pair, replies, batch_tokens)
     found, measured = priced(pair, answers), agreement(answers)
     write_json(paths.AGREEMENT, asdict(measured))
     where = f"{measured.agreement:.1%} of {measured.tokens:,} positions"
     say(f"the SLM's choice is the LLM's token at {where}")
     say(table(found))
-    rule = best(found, COLUMNS[0]).rule
-    assert rule, "the oracle is no rule"
-    return rule
+    return found
 
 
 class _Routing(NamedTuple):
@@ -163,7 +164,6 @@ def _show_seconds(engine: Engine, replies: Sequence[Reply], rule: Rule) -> _Rout
         f"`{rule:.4g}`: {alone:.2f} of the LLM's seconds one by one ({len(single)} answers), "
         f'{together:.2f} in a batch of {len(batch)}; serve it now: citer serve --rule "{rule:.4g}"'
     )
-    say(f"or in vLLM: {vllm_line(pair, rule)}")
     return _Routing(together, max(0.0, growth))
 
 

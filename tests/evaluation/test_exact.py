@@ -4,17 +4,20 @@ import pytest
 
 from citer.decoding.answer import Visit
 from citer.decoding.engine import Engine
+from citer.decoding.lookup import Copy
 from citer.decoding.policy import LLM_ALONE, routed
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
 from citer.models.router import Router
-from citer.pairs.exact import COLUMNS, Forced, agreement, best, priced, read_by_slm, visits
+from citer.pairs.exact import COLUMNS, Forced, agreement, best, priced, read_by_slm, rules, visits
 from citer.pairs.probe import ask
 from citer.pairs.profile import ALONE, BOUND
 from citer.rule import Rule
 
 EVERY = Rule("every", 3, 1.0)
+
+Made = tuple[int, int, tuple[int, ...]]
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,40 @@ def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> Non
     assert compared
 
 
+@pytest.mark.parametrize("drafter", ["lookup", "both"])
+def test_single_copies_are_those_of_the_engine(study: Study, drafter: str) -> None:
+    rule = Rule.parse(f"every 1 audit 1 from {drafter}")
+    engine = Engine(study.pair, 6, study.decode.max_new_tokens)
+    asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
+    made, seen = list[list[Made]](), list[list[Made]]()
+    for reply in (reply for reply in asked.replies if not reply.truncated):
+        [own] = read_by_slm(study.pair, [reply], 1)
+        [answer] = engine.decode([request(reply.problem, study.pair)], routed(Router({}), rule))
+        for found, by in ((made, answer.visits), (seen, visits(rule, own))):
+            found.append([(visit.drafted, visit.kept, visit.copied) for visit in by])
+    assert seen == made
+    assert any(copied for own in made for _, _, copied in own)
+    assert any(drafted for own in made for drafted, _, _ in own) == (drafter == "both")
+
+
+def test_a_lookup_drafts_where_it_finds_the_text_and_the_slm_elsewhere() -> None:
+    copies = [None, Copy(True, 0.5), Copy(False, 0.9), None, Copy(True, 0.9)]
+    answer = Forced(5, [True, False, True, True, True], {"probability": [0.9] * 5}, copies)
+    both = Rule("risk", 0.5, 1.0, "probability", "both")
+    assert visits(both, answer) == [Visit(1, 2, 2, copied=(1,)), Visit(1, 4, 5, copied=(4,))]
+    alone = Rule("every", 2, 1.0, draft="lookup")
+    assert visits(alone, answer) == [
+        Visit(0, 0, 0),
+        Visit(0, 3, 2, copied=(1, 2)),
+        Visit(0, 3, 3),
+        Visit(0, 4, 5, copied=(4,)),
+    ]
+    assert {rule.draft for rule in rules([answer]) if rule} == {"slm", "lookup", "both"}
+    assert {
+        rule.draft for rule in rules([answer] + [answer._replace(copies=[None] * 5)] * 4) if rule
+    } == {"slm"}
+
+
 def test_costs_are_those_of_the_visits(study: Study, answers: list[Forced]) -> None:
     found = priced(study.pair, answers)
     [own] = (each for each in found if each.rule == EVERY)
@@ -63,7 +100,8 @@ def test_costs_are_those_of_the_visits(study: Study, answers: list[Forced]) -> N
         )
     )
     assert own.costs[COLUMNS[0]] == pytest.approx(routed / alone)
-    assert best(found, COLUMNS[0]).costs[COLUMNS[0]] <= own.costs[COLUMNS[0]]
+    [cheapest] = (each for each in found if each.rule == best(found, COLUMNS[0]))
+    assert cheapest.costs[COLUMNS[0]] <= own.costs[COLUMNS[0]]
 
 
 def test_the_oracle_visits_where_the_slm_is_wrong(study: Study, answers: list[Forced]) -> None:
@@ -74,7 +112,9 @@ def test_the_oracle_visits_where_the_slm_is_wrong(study: Study, answers: list[Fo
 
 
 def test_drafts_go_on_after_a_wrong_one_until_a_visit_is_due() -> None:
-    answer = Forced(5, [True, False, True, True, True], {"probability": [0.9, 0.9, 0.9, 0.5, 1.0]})
+    answer = Forced(
+        5, [True, False, True, True, True], {"probability": [0.9, 0.9, 0.9, 0.5, 1.0]}, [None] * 5
+    )
     rule = Rule("risk", 0.5, 1.0, "probability")
     assert visits(rule, answer) == [Visit(4, 4, 1), Visit(2, 4, 4)]
     assert visits(Rule("every", 2, 1.0), answer) == [Visit(2, 2, 1), Visit(2, 4, 4)]
@@ -82,7 +122,9 @@ def test_drafts_go_on_after_a_wrong_one_until_a_visit_is_due() -> None:
 
 def test_an_agreement_has_the_forwards_of_each_rule_in_each_batch() -> None:
     """The answers are alike, so that a batch of n shares each forward among n."""
-    answer = Forced(5, [False, *[True] * 6], {"probability": [0.5] * 7, "entropy": [1.0] * 7})
+    answer = Forced(
+        5, [False, *[True] * 6], {"probability": [0.5] * 7, "entropy": [1.0] * 7}, [None] * 7
+    )
     found = agreement([answer] * 128)
     assert (found.agreement, found.tokens) == (pytest.approx(6 / 7), 7 * 128)
     for rule, slm, llm in (
