@@ -82,17 +82,17 @@ def point(
     }
 
 
-def chosen_rule(rule: str, cost: float = 0.4) -> ChosenRule:
-    return ChosenRule(Rule.parse(rule), 0.05, 0.1, 200, 3, 0.033, True, 0.3, cost)
+def chosen_rule(rule: str, cost: float = 0.4, *, deployed: bool = False) -> ChosenRule:
+    return ChosenRule(Rule.parse(rule), 0.05, 0.1, 200, 3, 0.033, True, 0.3, cost, deployed)
 
 
-NOTHING_CERTIFIED = ChosenRule(LLM, 0.05, 0.1, 0, 0, 0.0, False, 1.0, 1.0)
+NOTHING_CERTIFIED = ChosenRule(LLM, 0.05, 0.1, 0, 0, 0.0, False, 1.0, 1.0, deployed=True)
 CHOSEN = {
     "router_1": chosen_rule("score 0.8"),
     "audited_1": chosen_rule("risk 0.5 audit 0.1"),
     "entropy": chosen_rule("score 0.9 by entropy", 0.6),
     "speculative": chosen_rule("every 4 audit 1", 0.65),
-    "router_2": chosen_rule("score 0.7", 0.35),
+    "router_2": chosen_rule("score 0.7", 0.35, deployed=True),
 }
 
 

@@ -8,7 +8,7 @@ evidence. Nothing is decoded here, so another promise needs no other answers.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,12 +47,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class ChosenRule:
-    """A chosen rule with its certificate.
+    """A method's chosen rule with its certificate.
 
-    The promise holds at confidence 1 - `delta` for all chosen rules together: their risk is at most
-    `epsilon`. `bound` is the upper bound at this confidence of the rule's risk, taken by itself.
-    `n` and `discordant` are as in `Candidate`. If no rule cheaper than the LLM keeps the promise,
-    `rule` is the LLM alone, which keeps it trivially, and `certified` is False.
+    At confidence 1 - `delta` the rule's risk is at most `epsilon`. `bound` is the upper bound of its
+    risk at this confidence, as if no other rule had been tested. `n` and `discordant` are as in
+    `Candidate`. If no rule cheaper than the LLM keeps the promise, `rule` is the LLM alone, which
+    keeps it trivially, and `certified` is False.
     """
 
     rule: Rule
@@ -64,14 +64,15 @@ class ChosenRule:
     certified: bool
     llm_fraction: float
     cost: float
+    deployed: bool = False  # whether it was chosen among the rules of all methods
 
 
 Chosen = Mapping[str, ChosenRule]  # by method
 
 
 def deployed(chosen: Chosen) -> str:
-    """Return the method whose rule is deployed: the cheapest on validation, the first of equals."""
-    return min(chosen, key=lambda method: chosen[method].cost)
+    """Return the method whose rule is deployed."""
+    return next(method for method, each in chosen.items() if each.deployed)
 
 
 def upper_bound(errors: float, questions: int, delta: float) -> float:
@@ -101,8 +102,9 @@ def certified(candidates: Sequence[Candidate], epsilon: float, delta: float) -> 
     Pharmaceutical Statistics 2, 2003, 211-215). With `FIRST` = 1 this is a fixed-sequence test,
     which ends at the first failure.
 
-    An exact rule needs no test, since its answers are the LLM's own. In half precision near ties
-    may change some of them: it fails if it loses more than a share epsilon.
+    An exact rule needs no test, since its answers are the LLM's own: the promise of the others does
+    not cover it. In half precision near ties may change some of its answers, and it fails if it
+    loses more than a share epsilon.
     """
     passed: list[bool] = []
     level = FIRST * delta
@@ -203,16 +205,23 @@ def _lower_bound(errors: int, questions: int) -> float:
 def choose_each(
     steps: Sequence[Step], methods: Sequence[str], epsilon: float, delta: float
 ) -> Chosen:
-    """Choose each method's cheapest certified rule, by one test of all `steps` in their order.
+    """Choose each method's cheapest certified rule, and the rule to deploy.
 
-    The promises hold at confidence 1 - delta for all methods together.
+    The steps are tested in their order: those of each method by themselves, so that no method loses
+    its rule by the failures of others. The rule to deploy is the cheapest that passes the one test
+    of all steps, the first of equals. It stands for its method.
     """
-    tested = [step.validation for step in steps]
-    passed = list(compress(steps, certified(tested, epsilon, delta)))
-    return {
-        method: choose((s.validation for s in passed if s.method == method), epsilon, delta)
-        for method in methods
-    }
+
+    def of(method: str, tested: Iterable[Step]) -> ChosenRule:
+        return choose((s.validation for s in tested if s.method == method), epsilon, delta)
+
+    def passed(tested: Sequence[Step]) -> Iterable[Step]:
+        return compress(tested, certified([s.validation for s in tested], epsilon, delta))
+
+    together = list(passed(steps))
+    best = min(methods, key=lambda method: of(method, together).cost)
+    alone = {m: of(m, passed([s for s in steps if s.method == m])) for m in methods}
+    return alone | {best: replace(of(best, together), deployed=True)}
 
 
 Tried = tuple[str, Rule]  # a method with one of its rules

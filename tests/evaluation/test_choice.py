@@ -12,7 +12,9 @@ from citer.evaluation.choice import (
     FIRST,
     Candidate,
     ChosenRule,
+    Step,
     certified,
+    choose_each,
     deployed,
     least_questions,
     upper_bound,
@@ -122,9 +124,10 @@ def test_an_exact_rule_keeps_the_promise_without_a_test_and_costs_no_confidence(
 
 def test_the_cheapest_method_on_validation_is_deployed_and_the_first_of_equals():
     costs = {"router": 0.5, "exact": 0.4, "bild": 0.4}
-    chosen = {name: choose([seen(0.9, 0, cost)], 0.05, 0.05) for name, cost in costs.items()}
-    assert deployed(chosen) == "exact"
-    assert deployed(chosen | {"policy": choose([], 0.05, 0.05)}) == "exact"
+    steps = [Step(name, *[seen(0.9, 0, cost)] * 2) for name, cost in costs.items()]
+    assert deployed(choose_each(steps, [*costs], 0.05, 0.05)) == "exact"
+    assert deployed(choose_each(steps, ["policy", *costs], 0.05, 0.05)) == "exact"
+    assert deployed(choose_each([], ["llm"], 0.05, 0.05)) == "llm"
 
 
 def test_a_chosen_rule_round_trips_through_a_file(tmp_path):

@@ -11,7 +11,7 @@ from citer.report.worth import PART, _change, headline, worth_summary, worth_tab
 from tests.reported import CHOSEN, chosen_rule, points
 
 COST, AHEAD = "cost_at_equal_accuracy", "accuracy_at_equal_cost"
-SHOWN = {"router_2": chosen_rule("score 0.7")}
+SHOWN = {"router_2": chosen_rule("score 0.7", deployed=True)}
 
 
 def beside(

@@ -111,7 +111,7 @@ def test_if_nothing_is_certified_the_llm_is_deployed_and_bounds_are_read_near_it
 
 
 def test_rules_that_are_not_deployed_do_not_move_the_bounds():
-    chosen = {"router_1": chosen_rule("score 0.8"), "audited_1": NOTHING_CERTIFIED}
+    chosen = {"router_1": chosen_rule("score 0.8", deployed=True), "audited_1": NOTHING_CERTIFIED}
     rows = by_method(standings(points("router_1", "audited_1", "random"), chosen))
     assert rows["audited_1"]["accuracy"] == 0.9
     assert rows["random"]["llm_fraction"] == 0.5  # nearer to the .4 of router 1 than .2

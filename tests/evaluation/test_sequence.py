@@ -70,19 +70,31 @@ def step(method: str, validation: Candidate) -> Step:
     return Step(method, seen(validation.rule.at, 0, validation.cost), validation)
 
 
-def test_each_method_gets_its_cheapest_rule_before_the_first_failure():
+def test_a_method_loses_rules_by_its_own_failures_and_the_deployed_rule_by_all():
     steps = [
         step("router", seen(0.9, 0, 0.6)),
         step("audited", seen(0.8, 1, 0.5)),
         step("router", seen(0.7, 1, 0.55)),
+        step("rival", seen(0.65, 0, 0.45)),
         step("router", seen(0.6, 30, 0.3)),  # fails
-        step("audited", seen(0.5, 0, 0.2)),  # would pass
+        step("rival", seen(0.55, 0, 0.2)),  # passes beside the rival's rules alone
+        step("router", seen(0.5, 0, 0.1)),  # fails after its own failure
     ]
-    chosen = choose_each(steps, ["router", "audited", "third"], 0.05, 0.05)
-    rules = {method: each.rule for method, each in chosen.items()}
-    assert rules == {"router": Rule("score", 0.7), "audited": Rule("score", 0.8), "third": LLM}
-    assert [each.certified for each in chosen.values()] == [True, True, False]
+    chosen = choose_each(steps, ["router", "audited", "third", "rival"], 0.05, 0.05)
+    rules = {method: each.rule.at for method, each in chosen.items() if method != "third"}
+    assert rules == {"router": 0.7, "audited": 0.8, "rival": 0.65}
+    assert chosen["third"].rule == LLM
+    assert [each.certified for each in chosen.values()] == [True, True, False, True]
     assert {each.delta for each in chosen.values()} == {0.05}
+    assert deployed(chosen) == "rival"
+    without = choose_each(
+        [each for each in steps if each.held_out.rule.at != 0.65],
+        ["router", "audited", "rival"],
+        0.05,
+        0.05,
+    )
+    assert deployed(without) == "audited"
+    assert without["rival"].rule.at == 0.55
 
 
 def test_a_method_of_exact_rules_gets_its_cheapest_one_though_nothing_can_be_certified():
@@ -174,4 +186,5 @@ def _breaks(risk_LT: np.ndarray, held_LT: np.ndarray, lost_LT: np.ndarray, delta
     methods = [f"{line}" for line, rules in enumerate(rule_LT) for _ in rules]
     steps = [Step(methods[n], tried[n], judged[n]) for n in sequence(tried, 0.05)]
     chosen = choose_each(steps, ["0", "1"], 0.05, delta)
-    return any(each.certified and each.rule.at > 0.05 for each in chosen.values())
+    best = chosen[deployed(chosen)]
+    return best.certified and best.rule.at > 0.05
