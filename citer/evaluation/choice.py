@@ -49,8 +49,8 @@ class Candidate:
 class ChosenRule:
     """A method's chosen rule with its certificate.
 
-    At confidence 1 - `delta` the rule's risk is at most `epsilon`. `bound` is the upper bound of its
-    risk at this confidence, as if no other rule had been tested. `n` and `discordant` are as in
+    At confidence 1 - `delta` the rule's risk is at most `epsilon`. `bound` is the upper bound of
+    its risk at this confidence, as if no other rule had been tested. `n` and `discordant` are as in
     `Candidate`. If no rule cheaper than the LLM keeps the promise, `rule` is the LLM alone, which
     keeps it trivially, and `certified` is False.
     """
