@@ -16,6 +16,9 @@ VITAMIN = ("D", "C", "B", "both B and C")
 CAFE = ("café", "thé", "don't know")
 SUM = ("2", "1", "4", "3")
 CODE = ("c++", "(x)", "a|b")
+LISTED = "\n".join(
+    f"{label}. {text}: no, or so." for label, text in zip("ABCDE", SILK, strict=True)
+)
 
 VERDICTS = {
     "label": [
@@ -181,6 +184,14 @@ VERDICTS = {
     ],
     "options listed": [
         (SILK, "A", "A. nightgown\nB. mulberry tree\nThe answer is A", RIGHT),
+        (SILK, "C", f"{LISTED}\nThus, C is the correct answer.", RIGHT),
+        (SILK, "C", f"{LISTED}\nHence, C is the best option.", RIGHT),
+        (SILK, "C", f"{LISTED}\nIn conclusion, C.", RIGHT),
+        (SILK, "C", f"{LISTED}\nTherefore, the answer is *garments*.", RIGHT),
+        (SILK, "E", f"{LISTED}\nTherefore, the answer is *garments*.", WRONG),
+        (SILK, "C", f"{LISTED}\nC is not the correct answer.", WRONG),
+        (SILK, "E", f"{LISTED}\nIs C the correct answer?", RIGHT),
+        (SILK, "C", "The answer is used like china. One has garments (c)", RIGHT),
         (COUNT, "2", "1. four 2. five", WRONG),
         (COUNT, "1", "1. four\n2. five", WRONG),
     ],

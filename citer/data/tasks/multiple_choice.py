@@ -74,12 +74,12 @@ class MultipleChoice(Task):
     ignored. An option can be named by
 
     - label: "(C)", "C" alone in its line, "C." or "C)" at the start of a line, "answer: C",
-      "the answer is C", "option C", "I choose C", "so it is C", "\boxed{C}";
+      "the answer is C", "option C", "I choose C", "so it is C", "C is correct", "\boxed{C}";
     - label and text: "the answer is sharing information (c)." (wrong with another option's text);
     - text alone: "garments", "the answer is garments".
 
     A label takes precedence over a text. The words after "the answer is", "I choose" or a leading
-    "No," take precedence over any other sentence. In detail:
+    "No," take precedence over any other sentence; a text among them, over earlier ones. In detail:
 
     - An option after "not" or "neither", or before "is not" or "is wrong", is not named.
     - A question names nothing.

@@ -35,18 +35,18 @@ DENIED = re.compile(
 
 def named_labels(choices: Iterable[Choice], completion: str) -> set[str]:
     """Return the labels of the options that an answer names (see `MultipleChoice`)."""
-    asserted: list[tuple[str, set[str]]] = []  # the last one first; what is denied there or later
+    found: list[tuple[str, str, set[str]]] = []  # the last sentence first; denied there or later
     denied: set[str] = set()
     for sentence in reversed(SENTENCE.split(_marked(tuple(choices), completion))):
         if not sentence.rstrip("') ").endswith("?"):  # a question names nothing
             denied = denied.union(*(LABEL.findall(part) for part in DENIED.findall(sentence)))
-            asserted.append((DENIED.sub(" ", sentence), denied))
-    stated = [(_stated(sentence), denied) for sentence, denied in asserted]
-    readers: tuple[Callable[[str], set[str]], ...] = (_by_label, _by_text)
-    for read in readers:
-        for statement, denied in (*stated, *asserted):
-            if labels := read(statement) - denied:
-                return labels
+            asserted = DENIED.sub(" ", sentence)
+            found.append((asserted, _stated(asserted), denied))
+    for readers in READERS:
+        for asserted, stated, denied in found:
+            for read in readers:
+                if labels := read(asserted, stated) - denied:
+                    return labels
     return set()
 
 
@@ -72,6 +72,14 @@ def _by_label(statement: str) -> set[str]:
 
 def _by_text(statement: str) -> set[str]:
     return set("".join(TEXT.findall(statement)))
+
+
+# A text that is stated counts more than the labels of earlier sentences, such as listed options.
+READERS: tuple[tuple[Callable[[str, str], set[str]], ...], ...] = (
+    (lambda asserted, stated: _by_label(stated),),
+    (lambda asserted, stated: _by_text(stated), lambda asserted, stated: _by_label(asserted)),
+    (lambda asserted, stated: _by_text(asserted),),
+)
 
 
 def _marked(choices: tuple[Choice, ...], completion: str) -> str:
@@ -107,10 +115,15 @@ def _label_forms(labels: str) -> tuple[re.Pattern[str], ...]:
             rf"^(?P<before>[^\w\n⟦⟨]*)(?P<labels>{label})(?:{item}|(?=[^\w\n⟦⟨]*$| is\b))", re.M
         ),
         re.compile(
-            r"(?P<before>\b(?:answer|option|choice|choose|pick|select|it|so|therefore)s?,?"
+            r"(?P<before>\b(?:answer|option|choice|choose|pick|select|it|so|therefore|thus|hence"
+            r"|conclusion)s?,?"
             r"(?: (?:it|is|must|should|would|could|be|option|most|\w+ly)){0,6}(?: ?[:>])?\s*)"
             rf"(?P<labels>{run}){end}",
             re.M,
+        ),
+        re.compile(
+            rf"(?P<before>)\b(?P<labels>{label})"
+            r"(?= is (?:the )?(?:most )?(?:correct|right|best|suitable|appropriate)\b)"
         ),
     )
 
