@@ -62,8 +62,10 @@ class Math(Task):
     A completion is correct if its box holds the answer:
 
     - the same plain number, exactly: "1,080", "-5", "0.5", "1/2", "2 1/2", `\frac{1}{2}`, "3
-      million", "1.5e3". A currency before it and units after it are ignored, whichever they are.
-      50% equals both 50 and 0.5. A rounded number is another one: 0.333 is not 1/3.
+      million", "1.5e3", `1.5 \times 10^3`. A currency before it and a unit after it are ignored: a
+      word of three letters or more, whichever it is, or a short one such as km/h, cm^2 and °C.
+      Two different short units go to math-verify. 50% equals both 50 and 0.5. A rounded number is
+      another one: 0.333 is not 1/3.
     - the same words as a whole, ignoring case;
     - the same ratio, time of day or number with a base (`11_2`), digit by digit;
     - else an expression, list, set or interval that math-verify finds equal. It compares to six

@@ -6,6 +6,7 @@ import unicodedata
 from collections import deque
 from fractions import Fraction
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 LONGEST = 400  # characters; a longer answer is compared as a string alone
@@ -38,7 +39,20 @@ SPELLINGS = [
 ]
 FRAMES = (("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("\\boxed{", "}"))
 QUOTIENT = re.compile(r"\\frac ?(?:\{(-?\d+)\}|(\d)) ?(?:\{(\d+)\}|(\d))")
+# 2.5\times 10^{3}, but neither 10^23, which LaTeX sets as 10^2 3, nor 10^{2}3.
+POWER = re.compile(
+    r"(?<=\d) {0,2}(?:\\times|\\cdot|[*\u00b7\u22c5]) {0,2}10 ?\^ ?"
+    r"(?:\{ ?([+-]?\d{1,3}) ?\}|(-?\d))(?!\d)"
+)
+# Groups of digits with spaces, as in 12 000; 100 200 may be two numbers, but 000 is none.
+GROUPS = re.compile(
+    r"(?<![\w.,/^])(?<!\d\s)\d{1,3}(?:[ \u00a0\u202f]\d{3})*"
+    r"[ \u00a0\u202f]0\d\d(?:[ \u00a0\u202f]\d{3})*(?!\d)"
+)
 CURRENCY = "[$€£¥]"
+SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+SCALES |= {"trillion": 10**12, "dozen": 12}
+SCALE = rf"(?:{'|'.join(SCALES)})"
 # Linear in the text: a run of digits is matched as a whole or not at all.
 NUMBER = re.compile(
     rf"""(?P<sign>(?<![\w)\]}}.])(?:[-+]{CURRENCY}?|{CURRENCY}-))?
@@ -48,16 +62,20 @@ NUMBER = re.compile(
         (?:(?:\d{{1,3}}(?:,\d{{3}})++(?!\d)|\d++)(?:\.\d++)?|(?<![.\w])\.\d++)
         (?:e[+-]?\d{{1,3}})?))
     (?:(?P<percent>\ ?(?:%|per\ ?cent\b))
-      |\ (?P<scale>hundred|thousand|million|billion|dozen)\b)?""",
+      |\ (?P<scale>{SCALE}(?:\ {SCALE})*)\b)?""",
     re.VERBOSE | re.IGNORECASE,
 )
-SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
+RAISED = r"(?: ?\^ ?\{?[23]\}?)?"
+SHORT = rf"(?:[kcm]?m|[km]?g|m?[lL]|h|s|in|ft|yd|mi|lb|oz){RAISED}"
 # Words that make another number, and names of functions, are no units.
 UNIT = re.compile(
-    rf"(?:(?!.*\b(?:and|or|not|plus|minus|times|over|mod|squared|cubed|factorial|sin|cos|tan|log)\b)"
-    rf"(?: ?{CURRENCY}| [a-z]{{3}}[a-z ]*)(?: ?\^ ?\{{?[23]\}}?)?)?",
+    rf"(?:(?!.*\b(?:and|or|not|plus|minus|times|over|mod|squared|cubed|factorial|sin|cos|tan|log"
+    rf"|{SCALE}|point|negative|half|halves|thirds|(?:four|fif|six|seven|eigh|nin|hundred)ths|tenths?)\b)"
+    rf"(?: ?{CURRENCY}|(?-i:(?P<short> ?\^\\circ ?[CF]| {SHORT}(?:/{SHORT})?))"
+    rf"| [a-z]{{3}}[a-z ]*){RAISED})?",
     re.IGNORECASE,
 )
+BEFORE = re.compile(rf"\A(?:{CURRENCY}+|(?:USD|EUR|GBP) ?(?=\d))")
 TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 # Times, ratios and numbers with a base, which math-verify reads as quotients and products.
 STRUCTURED = re.compile(r"\d\}? ?[:_]")
@@ -67,6 +85,7 @@ WORDS = re.compile(r"(?=.*[^\W\d_]{3}|no$)(?:[^\W\d_]|[' -])+")
 class Number(NamedTuple):
     value: Fraction
     percent: bool
+    unit: str  # of one or two letters, such as km/h
 
 
 def same_value(answer: str, given: str) -> bool:
@@ -84,7 +103,7 @@ def _same(answer: str, given: str) -> bool:
     if answer == given:
         return True
     one, other = _number(answer), _number(given)
-    if one and other:
+    if one and other and not (one.unit and other.unit and one.unit != other.unit):
         return _same_number(one, other)
     texts = [TEXT.sub(r"\1", text).strip().casefold() for text in (answer, given)]
     if all(map(WORDS.fullmatch, texts)):
@@ -97,7 +116,8 @@ def _same(answer: str, given: str) -> bool:
 
 def last_number(text: str) -> str | None:
     """Return the last number of a text, with its sign, scale and percent sign; None without one."""
-    last = deque(NUMBER.finditer(_plain(text.translate(SYMBOLS))), maxlen=1)
+    joined = GROUPS.sub(lambda match: "".join(match[0].split()), text.translate(SYMBOLS))
+    last = deque(NUMBER.finditer(_plain(joined)), maxlen=1)
     return last[0].group() if last else None
 
 
@@ -117,15 +137,15 @@ def _spelled(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    r"""Write `2\frac{1}{2}` as 2 1/2."""
-    return QUOTIENT.sub(r" \1\2/\3\4", _spelled(text))
+    r"""Write `2\frac{1}{2}` as 2 1/2, and `2\times 10^{3}` as 2e3."""
+    return QUOTIENT.sub(r" \1\2/\3\4", POWER.sub(r"e\1\2", _spelled(text)))
 
 
 def _number(text: str) -> Number | None:
-    """Read a tidy text as a plain number. Units after it are ignored."""
-    plain = " ".join(_plain(TEXT.sub(r" \1 ", text)).split()).lstrip("$€£¥")
+    """Read a tidy text as a plain number. Of a unit after it, only a short one is kept."""
+    plain = BEFORE.sub("", " ".join(_plain(TEXT.sub(r" \1 ", text)).split()))
     match = NUMBER.match(plain)
-    if not match or not UNIT.fullmatch(plain, match.end()):
+    if not match or not (unit := UNIT.fullmatch(plain, match.end())):
         return None
     if match["decimal"]:
         value = Fraction(match["decimal"].replace(",", ""))
@@ -133,8 +153,9 @@ def _number(text: str) -> Number | None:
         value = int(match["whole"] or 0) + Fraction(int(match["above"]), int(match["below"]))
     else:
         return None
-    value *= SCALES.get((match["scale"] or "").lower(), 1)
-    return Number(-value if "-" in (match["sign"] or "") else value, bool(match["percent"]))
+    value *= prod(SCALES[scale] for scale in (match["scale"] or "").lower().split())
+    value = -value if "-" in (match["sign"] or "") else value
+    return Number(value, bool(match["percent"]), re.sub("[{} ]", "", unit["short"] or ""))
 
 
 def _same_number(one: Number, other: Number) -> bool:
