@@ -9,8 +9,8 @@ from typing import NamedTuple
 from rich.table import Table
 
 from citer.data.problems import Problem, seeded
-from citer.data.tasks import find_task, task_label
-from citer.data.tasks.grading import WRONG, assess
+from citer.data.tasks import task_label
+from citer.data.tasks.grading import WRONG, assess, extracted, same
 from citer.data.tasks.task import GraderError
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine, Finished
@@ -118,7 +118,7 @@ def _reply(problem: Problem, answer: Answer, prompt_tokens: int, pair: Pair) -> 
         token_ids=written,
         raw=str(pair.tokenizer.decode(list(written))),
         truncated=answer.truncated,
-        extracted=find_task(problem.task).extracted(problem, text),
+        extracted=extracted(problem, text),
         correct=correct,
         failure=failure,
         prompt_tokens=prompt_tokens,
@@ -174,7 +174,7 @@ def _same(one: Reply, other: Reply) -> bool:
     if one.truncated or other.truncated:
         return False
     try:
-        return find_task(one.problem.task).same(one.problem, one.text, other.text)
+        return same(one.problem, one.text, other.text)
     except GraderError:
         return False
 
@@ -196,7 +196,7 @@ def shown(problem: Problem, text: str, truncated: bool) -> str:
 
     There is no line for what was read if the task does not say it, and none without an answer.
     """
-    read = find_task(problem.task).extracted(problem, text)
+    read = extracted(problem, text)
     return (
         f"question: {_line(problem.question)}\n"
         f"     LLM: {_line(text)}{' (cut off)' if truncated else ''}\n"

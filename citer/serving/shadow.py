@@ -19,7 +19,7 @@ from typing import Any
 from citer.config.params import ShadowParams
 from citer.data.problems import Problem
 from citer.data.tasks import find_task
-from citer.data.tasks.grading import grade
+from citer.data.tasks.grading import grade, same
 from citer.data.tasks.own_box import PARENT_DEATH, prctl
 from citer.data.tasks.task import GraderError
 from citer.rule import LLM, Rule
@@ -174,7 +174,7 @@ def judged(promise: Promise, problem: Problem, text: str | None, llm: str | None
     if graded:
         return not grade(problem, text), limit
     try:
-        return not find_task(problem.task).same(problem, llm, text), limit
+        return not same(problem, llm, text), limit
     except GraderError:
         return True, limit
 

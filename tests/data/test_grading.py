@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from citer.data.importing import load_problems
-from citer.data.tasks.grading import grade
+from citer.data.problems import Problem
+from citer.data.tasks.grading import extracted, grade, same
+from tests.tiny import MATH, MC
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "commonsenseqa"])
@@ -25,6 +27,40 @@ def test_every_reference_is_right_only_for_its_own_answer(real_rows, name):
         for other in others:
             right = grade(replace(problem, answer=other), problem.reference)
             assert right == (other == problem.answer), json.dumps(problem.reference)
+
+
+CLOSER = "<think>Maybe the answer is A. Hmm, no, C fits better.</think>\n\n**C**"
+
+
+@pytest.mark.parametrize(
+    ("problem", "completion", "right"),
+    [
+        (replace(MC, answer="C"), CLOSER, True),
+        (replace(MC, answer="A"), CLOSER, False),
+        (
+            replace(MATH, task="contains", answer="Rome"),
+            "<think>Paris or Rome?</think>Paris",
+            False,
+        ),
+        (replace(MATH, task="contains", answer="Paris"), "<think>Rome?</think>Paris", True),
+        (replace(MATH, task="exact", answer="Paris"), "Rome?</think>\n\nParis.", True),
+        (replace(MATH, task="json", answer="[1]"), "<think>{</think>[1]", True),
+        (MATH, "<think>\\boxed{30}</think> No, \\boxed{31}", True),
+        (MATH, "<think>\\boxed{31}</think> That is it.", False),
+        (replace(MATH, answer=None, written_by="llm"), "</think>\\boxed{31}", True),
+    ],
+)
+def test_only_what_follows_the_thinking_of_a_model_is_graded(
+    problem: Problem, completion: str, right: bool
+) -> None:
+    assert grade(problem, completion) is right
+
+
+def test_thinking_is_neither_compared_nor_shown() -> None:
+    assert extracted(MATH, "<think>\\boxed{30}</think>") == ""
+    assert extracted(MC, CLOSER) == "C"
+    assert same(replace(MATH, task="open"), "<think>a</think>Yes.", "<think>b</think>\nyes")
+    assert not same(MATH, "<think>\\boxed{3}</think>?", "<think>\\boxed{3}</think>!")
 
 
 # Each is repeated up to 300 kB. A pattern that reads text twice would take minutes or hours.

@@ -33,14 +33,26 @@ def assess(problem: Problem, completion: str) -> Grade:
     task = find_task(problem.task)
     try:
         if problem.answer is not None:
-            share = task.grade(problem, completion)
+            share = task.grade(problem, task.said(completion))
         else:
             written = problem.reference if problem.written_by == "llm" else None
             assert written is not None, f"{problem.problem_id}: no answer to grade against"
-            share = task.same(problem, written, completion)
+            share = same(problem, written, completion)
     except GraderError as error:
         return WRONG._replace(failure=str(error))
     return Grade(share >= task.pass_share, float(share))
+
+
+def same(problem: Problem, one: str, other: str) -> bool:
+    """Return whether two completions give the same answer. Raises GraderError (see `Task.same`)."""
+    task = find_task(problem.task)
+    return task.same(problem, task.said(one), task.said(other))
+
+
+def extracted(problem: Problem, completion: str) -> str | None:
+    """Return what the grader reads in a completion, if the task says it (`Task.extracted`)."""
+    task = find_task(problem.task)
+    return task.extracted(problem, task.said(completion))
 
 
 class Failures(NamedTuple):

@@ -55,11 +55,15 @@ class Task(ABC):
     def message_text(self, problem: Problem) -> str:
         """Return the user's turn of a chat template: the question, and the form of the answer."""
 
+    def said(self, completion: str) -> str:
+        """Return the part of a completion that is read: all that follows a model's thinking."""
+        return completion.rpartition("</think>")[2]
+
     @abstractmethod
     def grade(self, problem: Problem, completion: str) -> bool | float:
         """Return whether `completion` answers `problem`, or which share of it, from 0 to 1.
 
-        `completion` is the text that follows the prompt. The problem has an answer. Raises
+        `completion` is what was `said` after the prompt. The problem has an answer. Raises
         GraderError only if it runs code of the user.
         """
 

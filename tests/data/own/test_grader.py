@@ -62,6 +62,11 @@ def test_a_grade_is_a_truth_or_a_share(write_task: WriteTask, returned: str, gra
     assert assess(problem_of(write_task(f"return {returned}")), "yes") == grade
 
 
+def test_a_class_of_the_user_gets_the_thinking_of_a_model_too(write_task: WriteTask) -> None:
+    body = "return completion == '<think>no</think>yes'"
+    assert assess(problem_of(write_task(body)), "<think>no</think>yes").correct
+
+
 def test_a_share_is_right_from_the_pass_share_on(write_task: WriteTask) -> None:
     problem = problem_of(write_task("return float(completion)", "pass_share = 0.5"))
     assert [assess(problem, text).correct for text in ("0.49", "0.5", "1")] == [False, True, True]
