@@ -44,13 +44,15 @@ class Problem:
 
     @property
     def conversation(self) -> str:
-        """The text of all turns. Problems with equal ones belong to one split."""
-        return "\n".join([*(turn.content for turn in self.messages or ()), self.question])
+        """The text of all turns but the system's. Problems with equal ones belong to one split."""
+        earlier = [turn.content for turn in self.messages or () if turn.role != "system"]
+        return "\n".join([*earlier, self.question])
 
     @property
     def characters(self) -> int:
         """The length of what is asked: all turns and choices."""
-        return len(self.conversation) + sum(len(choice.text) for choice in self.choices or ())
+        earlier = sum(len(turn.content) + 1 for turn in self.messages or ())
+        return earlier + len(self.question) + sum(len(each.text) for each in self.choices or ())
 
     @property
     def gradable(self) -> bool:

@@ -1,6 +1,7 @@
 """Rows with `messages`: the last turn is the question, the others belong to the problem."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ def test_the_last_turn_is_the_question_and_the_others_come_before_it() -> None:
     assert problem.question == "And 3 + 3?"
     assert problem.answer == "6"
     assert problem.messages == tuple(Message(**turn) for turn in (SYSTEM, USER, ANSWER))
-    assert problem.conversation == "Be brief.\nWhat is 2 + 2?\n4\nAnd 3 + 3?"
+    assert problem.conversation == "What is 2 + 2?\n4\nAnd 3 + 3?"
+    assert problem.characters == len("Be brief.\nWhat is 2 + 2?\n4\nAnd 3 + 3?")
 
 
 def test_messages_belong_to_a_task_in_use() -> None:
@@ -51,11 +53,12 @@ def test_options_may_come_with_messages() -> None:
 
 
 def test_other_turns_make_another_problem_and_no_duplicate() -> None:
+    other = USER | {"content": "What is 3 + 2?"}
     rows: list[list[dict[str, Any]]] = [
         [LAST],
         [USER, ANSWER, LAST],
-        [SYSTEM, LAST],
-        [SYSTEM, LAST],
+        [other, ANSWER, LAST],
+        [other, ANSWER, LAST],
     ]
     problems = [parse_row({"messages": turns}, "math", "question") for turns in rows]
     assert len({problem.problem_id for problem in problems}) == 3
@@ -63,6 +66,15 @@ def test_other_turns_make_another_problem_and_no_duplicate() -> None:
     separated = separate(zip(splits, problems, strict=True))
     assert [len(separated.splits[split]) for split in ("test", "sft", "validation")] == [1, 1, 1]
     assert [problem.problem_id for problem in separated.duplicates] == [problems[2].problem_id]
+
+
+def test_a_system_message_makes_another_problem_of_the_same_split() -> None:
+    formal = SYSTEM | {"content": "Be formal."}
+    rows: list[list[dict[str, Any]]] = [[LAST], [SYSTEM, LAST], [formal, LAST]]
+    problems = [parse_row({"messages": turns}, "math", "question") for turns in rows]
+    separated = separate(zip(("test", "test", "sft"), problems, strict=True))
+    assert separated.splits["test"] == [replace(each, split="test") for each in problems[:2]]
+    assert separated.duplicates == [replace(problems[2], split="sft")]
 
 
 def test_turns_are_stored_in_the_problem_table(tmp_path: Path) -> None:

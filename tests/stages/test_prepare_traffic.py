@@ -85,6 +85,14 @@ def test_a_logged_answer_of_the_llm_is_a_reference_that_it_need_not_write_again(
         assert {p.question for p in asked(learned, source)} == {"", *MANY[1::2]}
 
 
+def test_a_test_question_does_not_come_back_under_a_system_message() -> None:
+    Path("data/own/test.jsonl").write_text('{"problem": "Question 1?", "answer": "4"}\n')
+    file = SourceFile(path="data/own/test.jsonl", task="math")
+    turns = {"messages": [{"role": "system", "content": "Be brief."}], "problem_id": "other"}
+    write_served(f"{LOG}/a.parquet", [served("Question 1?", **turns), served("Why?")])
+    assert questions(prepared(params(test=(file,)))) == ["Why?"]
+
+
 def test_the_reference_of_a_question_does_not_depend_on_the_files() -> None:
     spelled = [served("why?", reference="b"), served("Why?", reference="a"), served("WHY?")]
     for order in (spelled, spelled[::-1]):
