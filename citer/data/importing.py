@@ -1,7 +1,7 @@
 """Turn the rows of users' files into problems: recognise their format and check each row."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from citer.progress import progress, say
 
 Needs = Requires | Callable[[Problem], Requires]  # of all rows, or of a row with this question
 ROLES = ("system", "user", "assistant")
+READ = ("answer", "answerKey", "messages", "task")  # besides the fields of a task
 TURNS = {"role", "content"}
 TURN = '{"role": "user", "content": "…"}'
 
@@ -63,15 +64,18 @@ def load_problems(
     """Return (line, problem) for each row of a file, in order. The split of a problem is empty.
 
     The format of each row is recognised, and printed in a line. `on_bad_row` gets the error of each
-    bad row. Raises InputError if the file cannot be read or has no rows.
+    bad row. If no row has an answer, the fields that no task reads are printed. Raises InputError
+    if the file cannot be read or has no rows.
     """
     problems, kinds, line = list[tuple[int, Problem]](), Counter[tuple[str, str]](), 0
+    names: dict[str, None] = {}
     with progress(f"reading {path.name}", None, "rows") as advance:
         for line, row in read_rows(path, on_bad_row):
             try:
                 kind = recognised(row, tasks)
                 problems.append((line, read_row(row, kind, requires, path.name)))
                 kinds[kind.format.name, kind.format.signs] += 1
+                names |= dict.fromkeys(row)
             except RowError as error:
                 on_bad_row(error.at(f"{path}:{line}"))
             advance(1)
@@ -80,7 +84,17 @@ def load_problems(
     if len(tasks) > 1 or find_task(tasks[0]).formats:
         for (name, signs), count in kinds.items():
             say(f"{path}: {count:,} {name} rows (recognised by {signs})")
+    unread = [name for name in names if name not in _read_fields(tasks, names)]
+    if unread and all(problem.answer is None for _, problem in problems):
+        say(f"{path}: no row has an answer; fields that are not read: {shown(unread)}")
     return problems
+
+
+def _read_fields(tasks: Sequence[str], names: Iterable[str]) -> Iterable[str]:
+    """Return the fields that tasks may read: a class of the user, all `names`."""
+    own = [find_task(task) for task in tasks]
+    fields = {field for task in own for field in (*task.fields, task.reference_field)}
+    return names if not all(task.fields for task in own) else {*fields, *READ}
 
 
 def read_row(row: dict[str, Any], kind: RowKind, requires: Needs, source: str = "") -> Problem:

@@ -152,7 +152,8 @@ def test_the_reference_is_the_answer_unless_the_row_has_another() -> None:
 @pytest.mark.parametrize(
     ("task", "row", "complaint"),
     [
-        ("exact", {"answer": 3}, "answer: 3; expected a text: the answer"),
+        ("exact", {"answer": True}, "answer: True; expected a text: the answer"),
+        ("exact", {"answer": 10**5000}, "answer: int too long to print; expected a text"),
         ("exact", {}, "answer: missing; expected a text: the answer"),
         ("exact", {"answer": " "}, "answer: ' '; expected a text: the answer"),
         ("contains", {"answer": []}, "answer: []; expected a text, or a list of texts"),

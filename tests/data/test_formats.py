@@ -147,6 +147,10 @@ def test_the_answer_of_mmlu_is_an_index_or_a_letter(answer):
             "choices: \"{'text': array(['4']), 'label': array(['A'])}\"; expected JSON or a Python "
             "literal, no numpy array(...)",
         ),
+        (
+            MMLU | {"choices": ["a", "b", "", "d"]},
+            "choices: the text at index 2 is empty; expected a text for each option",
+        ),
         (MMLU | {"choices": ["4", 5]}, "choices: ['4', 5]; expected a list of 2 to 5"),
         (
             ARC | {"question": "One\0"},

@@ -87,6 +87,16 @@ def test_each_row_of_a_file_is_read_in_its_own_format(written, capsys):
     assert ": 1 mc rows (recognised by `question`)" in said
 
 
+def test_fields_that_nobody_reads_are_named_once_if_no_row_has_an_answer(written, capsys):
+    squad = {"id": "1", "question": "Who?", "context": "C.", "answers": {"text": ["Ann"]}}
+    path = written(lines(squad, squad | {"title": "T"}))
+    for answer, said in ((None, True), ("Ann", False)):
+        rows = lines(squad, squad | {"title": "T", "answer": answer, "reference": "r. Ann"})
+        load_problems(written(rows), ["contains"], "question")
+        expected = f"{path}: no row has an answer; fields that are not read: ['id', 'context', "
+        assert (expected + "'answers', 'title']" in capsys.readouterr().out) is said
+
+
 def test_a_gsm8k_row_may_name_the_task_that_grades_its_last_number(written, capsys):
     [(_, problem)] = load_problems(written(lines(GSM8K | {"task": "number"})), [*TASKS], "answer")
     assert (problem.task, problem.answer) == ("number", "4")

@@ -15,6 +15,11 @@ MC = {
     "cot": "It goes round the Sun. The answer is Mars (a).",
 }
 
+FORMS = (
+    '{"text": [texts], "label": [labels]} or a list of texts, with 2 to 5 options; '
+    "no other field, such as `options`, is read"
+)
+
 
 def complaint(row, task, requires="reference"):
     with pytest.raises(RowError) as caught:
@@ -79,7 +84,9 @@ def test_a_row_without_answer_can_be_decoded_but_not_graded(row, task, field):
         ({"problem": None}, "problem: missing; expected the problem"),
         ({"problem": " "}, "problem: ' '; expected a text: the problem"),
         ({"problem": 7}, "problem: 7; expected a text: the problem"),
-        ({"answer": 4}, "answer: 4; expected a text: the final answer"),
+        ({"answer": True}, "answer: True; expected a text: the final answer"),
+        ({"answer": float("nan")}, "answer: nan; expected a text: the final answer"),
+        ({"answer": [4]}, "answer: [4]; expected a text: the final answer"),
         (
             {"problem": "2 + 2? \ud83d"},
             "problem: '\\ud83d', half a character; expected whole Unicode text",
@@ -128,6 +135,18 @@ def test_an_answer_alone_is_not_changed(answer):
     assert parse_row({"problem": "2 + 2?", "answer": answer}, "math", "answer").answer == answer
 
 
+@pytest.mark.parametrize(
+    ("number", "text"), [(4, "4"), (4.0, "4"), (0, "0"), (-2.5, "-2.5"), (10**20, "1" + 20 * "0")]
+)
+def test_a_number_is_an_answer_as_its_text_is(number, text):
+    assert parse_row({"problem": "2 + 2?", "answer": number}, "math", "answer").answer == text
+    for task in ("exact", "contains"):
+        assert parse_row({"question": "?", "answer": number}, task, "answer").answer == text
+    assert parse_row({"question": "?", "answer": [number, "x"]}, "contains", "answer").answer == (
+        f"{text}\nx"
+    )
+
+
 def test_a_whole_solution_in_the_answer_field_is_refused_even_if_no_solution_is_needed():
     row = {"problem": "2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
     for requires in ("answer", "question"):
@@ -138,11 +157,14 @@ def test_a_whole_solution_in_the_answer_field_is_refused_even_if_no_solution_is_
     ("change", "expected"),
     [
         ({"question": None}, "question: missing; expected the question"),
-        ({"choices": None}, 'choices: None; expected {"text": [texts], "label": [labels]}'),
+        ({"choices": None}, f"choices: None; expected {FORMS}"),
+        (
+            {"choices": {"text": ["Mars", " "], "label": ["A", "B"]}},
+            "choices: the text at index 1 is empty; expected a text for each option",
+        ),
         (
             {"choices": {"text": ["Mars", 4], "label": ["A", "B"]}},
-            "choices: {'label': ['A', 'B'], 'text': ['Mars', 4]}; "
-            'expected {"text": [texts], "label": [labels]}',
+            f"choices: {{'label': ['A', 'B'], 'text': ['Mars', 4]}}; expected {FORMS}",
         ),
         (
             {"choices": {"text": ["Mars"], "label": ["A", "B"]}},

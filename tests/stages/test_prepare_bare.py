@@ -97,7 +97,7 @@ def test_a_file_of_test_questions_needs_answers_if_they_are_what_is_compared() -
     ("row", "complaint"),
     [
         ({"problem": "2?", "solution": "It is 4."}, "solution: no complete"),
-        ({"problem": "2?", "answer": 4}, "answer: 4; expected a text"),
+        ({"problem": "2?", "answer": True}, "answer: True; expected a text"),
         ({"problem": "2?", "solution": "\\boxed{4}", "answer": "5"}, "solution: ends"),
     ],
 )

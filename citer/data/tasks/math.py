@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from citer.data.problems import Problem, problem_key
 from citer.data.tasks.math_values import LONGEST, last_number, same_value
-from citer.data.tasks.rows import Format, Requires, Row, RowError, given, text, text_if
+from citer.data.tasks.rows import Format, Requires, Row, RowError, as_text, given, text, text_if
 from citer.data.tasks.task import Task
 
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
@@ -101,7 +101,8 @@ class Math(Task):
         question = text(row, "problem", "the problem")
         training = requires == "reference"
         reference = text_if(row, "solution", "a solution in training files", required=training)
-        answer = text_if(row, "answer", "the final answer", required=False)
+        final = {"answer": as_text(row.get("answer"))}
+        answer = text_if(final, "answer", "the final answer", required=False)
         if answer and (len(answer) > LONGEST or RATIONALE.search(answer)):
             found = f"a whole solution, ends {answer[-60:]!r}"
             raise RowError("answer", found, "the final answer alone, and the rest in `solution`")

@@ -20,6 +20,10 @@ from citer.errors import shown
 
 LETTERS = "ABCDE"
 LABEL_SETS = (LETTERS, "1234")
+FORMS = (
+    '{"text": [texts], "label": [labels]} or a list of texts, with 2 to 5 options; '
+    "no other field, such as `options`, is read"
+)
 
 
 def _mmlu(row: Row, requires: Requires) -> Row:
@@ -50,7 +54,11 @@ def _choices(value: Any) -> tuple[Choice, ...]:
     if isinstance(value, str):
         raise RowError("choices", shown(value), "JSON or a Python literal, no numpy array(...)")
     if not isinstance(value, dict) or not all(_texts(value.get(key)) for key in ("text", "label")):
-        raise RowError("choices", shown(value), '{"text": [texts], "label": [labels]}')
+        raise RowError("choices", shown(value), FORMS)
+    if empty := [place for place, text in enumerate(value["text"]) if not text.strip()]:
+        raise RowError(
+            "choices", f"the text at index {empty[0]} is empty", "a text for each option"
+        )
     labels, texts = value["label"], value["text"]
     if len(labels) != len(texts) or len(labels) < 2:
         found = f"{len(labels)} labels, {len(texts)} texts"
@@ -64,7 +72,7 @@ def _choices(value: Any) -> tuple[Choice, ...]:
 
 
 def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(v, str) and v.strip() for v in value)
+    return isinstance(value, list) and all(isinstance(v, str) for v in value)
 
 
 class MultipleChoice(Task):

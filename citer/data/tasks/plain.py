@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from citer.data.problems import Problem, problem_key
 from citer.data.tasks.plain_values import contains, is_same, json_share, same_json
-from citer.data.tasks.rows import Requires, Row, RowError, clean, nested, text, text_if
+from citer.data.tasks.rows import Requires, Row, RowError, as_text, clean, nested, text, text_if
 from citer.data.tasks.task import Task
 from citer.errors import shown
 
@@ -44,6 +44,7 @@ class Plain(Task):
 
     def read(self, value: Any) -> str | None:
         """Return the answer of a row as the grader reads it, None if it is none."""
+        value = as_text(value)
         return clean("answer", value) if isinstance(value, str) and value.strip() else None
 
     def shortest(self, answer: str) -> str:

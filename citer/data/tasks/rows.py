@@ -67,6 +67,13 @@ def text_if(row: Row, field: str, expected: str, *, required: bool) -> str | Non
     return text(row, field, expected)
 
 
+def as_text(value: Any) -> Any:
+    """Return a number, no truth, as the text of an answer, and any other value as it is."""
+    if type(value) not in (int, float) or not abs(value) < 1e300:  # nan is not
+        return value
+    return str(int(value) if value == int(value) else value)
+
+
 def clean(field: str, value: str) -> str:
     """Strip white space. Raises RowError if the text has a damaged escape or half a character."""
     for character, (name, letter) in UNESCAPED.items():
