@@ -10,6 +10,10 @@ from functools import partial
 
 from citer.program import Program
 
+# A fence may be indented, as in a list, and the last one of Python may be open.
+OPEN, END = r"(?:^([ \t]*))?```[ \t]*", r"[ \t]*\n"
+FENCES = (rf"{OPEN}(?:python|py)[\d.]*{END}(.*?)(?:```|\Z)", rf"{OPEN}{END}(.*?)```")
+
 
 class Functions:
     """Rows {"text", "code", "tests"}: the tests are statements, one assert each."""
@@ -31,8 +35,13 @@ class Functions:
 
 
 def code_in(completion):
-    fenced = re.findall(r"```(?:python)?\n(.*?)```", completion, re.DOTALL)
-    return fenced[-1] if fenced else completion
+    """Return the last fence of Python, else that without a language, else the whole text."""
+    completion = completion.replace("\r\n", "\n")
+    for fence in FENCES:
+        if found := re.findall(fence, completion, re.DOTALL | re.IGNORECASE | re.MULTILINE):
+            indent, code = found[-1]
+            return re.sub(f"^{indent}", "", code, flags=re.MULTILINE)
+    return completion
 
 
 def passes(program, test):

@@ -2,8 +2,9 @@
 
 prepare.train: [{path: data/own/mbpp.jsonl, task: "python:data/own/unit_tests.py:UnitTests"}]
 
-MBPP (https://huggingface.co/datasets/google-research-datasets/mbpp):
+MBPP (https://huggingface.co/datasets/google-research-datasets/mbpp), full or sanitized:
     {"text", "code", "test_list", "test_setup_code"}
+    {"prompt", "code", "test_list", "test_imports"}
 HumanEval (https://github.com/openai/human-eval):
     {"prompt", "canonical_solution", "test", "entry_point"}
 """
@@ -18,6 +19,9 @@ from citer.program import Program
 
 MBPP = "{}\nYour code should pass these tests:\n{}"
 HUMANEVAL = "Complete this function. Repeat its head.\n```python\n{}\n```"
+# A fence may be indented, as in a list, and the last one of Python may be open.
+OPEN, END = r"(?:^([ \t]*))?```[ \t]*", r"[ \t]*\n"
+FENCES = (rf"{OPEN}(?:python|py)[\d.]*{END}(.*?)(?:```|\Z)", rf"{OPEN}{END}(.*?)```")
 
 
 class UnitTests:
@@ -31,9 +35,10 @@ class UnitTests:
             tests = {name: row[name] for name in ("prompt", "test", "entry_point") if name in row}
             question = HUMANEVAL.format(row["prompt"].strip())
         else:
-            code, names = row.get("code"), ("test_list", "test_setup_code")
+            code, names = row.get("code"), ("test_list", "test_imports", "test_setup_code")
             tests = {name: row[name] for name in names if name in row}
-            question = MBPP.format(row["text"].strip(), "\n".join(row["test_list"]))
+            text = row.get("text") or row["prompt"]
+            question = MBPP.format(text.strip(), "\n".join(row["test_list"]))
         reference = (
             "```python\n{}\n```".format(code.replace("\r\n", "\n").strip()) if code else None
         )
@@ -47,8 +52,9 @@ class UnitTests:
         if "entry_point" in tests:
             with Program(f"{tests['prompt']}\n{code}") as program:
                 return passes_check(program, **tests)
-        with Program(f"{code}\n{tests.get('test_setup_code', '')}") as program:
-            passed = [passes(program, test) for test in tests["test_list"]]
+        imports = "\n".join(tests.get("test_imports") or [])
+        with Program(f"{code}\n{imports}\n{tests.get('test_setup_code', '')}") as program:
+            passed = [passes(program, test, imports) for test in tests["test_list"]]
         return sum(passed) / len(passed)
 
 
@@ -67,18 +73,21 @@ class Remote:
 
 def code_in(completion):
     """Join the fences of Python, else those without a language, else take the whole text."""
-    fenced = re.findall(r"```(?:python|py)\n(.*?)```", completion, re.DOTALL)
-    return "\n".join(fenced or re.findall(r"```\n(.*?)```", completion, re.DOTALL)) or completion
+    completion = completion.replace("\r\n", "\n")
+    for fence in FENCES:
+        if found := re.findall(fence, completion, re.DOTALL | re.IGNORECASE | re.MULTILINE):
+            return "\n".join(re.sub(f"^{indent}", "", code, flags=re.M) for indent, code in found)
+    return completion
 
 
-def passes(program, test):
+def passes(program, test, imports=""):
     """Run an assertion here. Only the calls of the answer's functions run in the program.
 
     Names of Python's own functions mean these, whatever the program defines.
     """
     names = {node.id for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Name)}
     known = {name: Remote(program, name) for name in names - set(dir(builtins))}
-    return runs(lambda: exec(test, known))
+    return runs(lambda: exec(f"{imports}\n{test}", known))
 
 
 def passes_check(program, prompt, test, entry_point):

@@ -26,6 +26,9 @@ def test_every_row_of_the_example_is_a_problem(functions: str) -> None:
     [
         ("def double(n):\n    return n + n", 1),
         ("Here:\n```python\ndef double(n):\n    return n + n\n```\nDone.", 1),
+        ("```Python3 \ndef double(n):\n    return n + n\n```\nIt prints\n```\n4\n```", 1),
+        ("1. So:\r\n   ```python\r\n   def double(n):\r\n     return n + n\r\n   ```", 1),
+        ("```python\ndef double(n):\n    return n + n", 1),
         ("print('hello')\ndef double(n):\n    print(n)\n    return n + n", 1),
         ("def double(n):\n    return 0", 0.5),
         ("def double(n):\n    return n + 1", 0),

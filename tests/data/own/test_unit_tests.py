@@ -47,7 +47,19 @@ UNDONE: dict[str, Any] = {
     "        text = ''.join(choice('abc') for _ in range(9))\n"
     "        assert candidate(turned(text)) == text\n",
 }
-ROWS = [DOUBLE, LEAVES, POSITIVE, UNDONE]
+CLOSE: dict[str, Any] = {
+    "source_file": "Own.ipynb",
+    "task_id": 3,
+    "prompt": "Write a function to halve a number.",
+    "code": "def half(n):\n  return math.fsum([n]) / 2",
+    "test_imports": ["import math"],
+    "test_list": ["assert math.isclose(half(3), 1.5, rel_tol=0.001)"],
+}
+FENCES = [
+    *("```Python\n{}\n```", "```python3\n{}\n```", "```python \n{}\n```", "``` py\n{}\n```"),
+    *("```python\n{}", "So: ```python\n{}\n```", "Use ```double```:\n```python\n{}\n```"),
+]
+ROWS = [DOUBLE, LEAVES, POSITIVE, UNDONE, CLOSE]
 
 
 @pytest.fixture
@@ -64,7 +76,7 @@ def stored(rows: list[dict[str, Any]]) -> Path:
 
 def test_published_rows_are_problems_with_references_that_pass(task: str) -> None:
     problems = [p for _, p in load_problems(stored(ROWS), [task], "reference")]
-    assert [assess(p, p.reference or "") for p in problems] == 4 * [Grade(True, 1)]
+    assert [assess(p, p.reference or "") for p in problems] == 5 * [Grade(True, 1)]
     assert problems[0].question.splitlines()[0] == DOUBLE["text"]
     assert problems[0].reference == "```python\ndef double(n):\n\treturn 2 * n\n```"
     assert POSITIVE["prompt"].strip() in problems[2].question
@@ -95,6 +107,13 @@ def test_a_reference_that_fails_its_own_tests_is_a_bad_row(task: str, wrong: dic
             "```python\ndef double(n): return n * 2\n```\n```python\nprint(double(2))\n```",
             1,
         ),
+        *((DOUBLE, form.format("def double(n):\n    return 2 * n"), 1) for form in FENCES),
+        (DOUBLE, "```python\r\ndef double(n):\r\n\r\n    return 2 * n\r\n```\r\nDone.", 1),
+        (DOUBLE, "1. So:\n   ```python\n   def double(n):\n\n     return 2 * n\n   ```\nDone.", 1),
+        (DOUBLE, "```\ndouble = lambda n: n << 1\n```\n```text\n4\n```\nDone.", 1),
+        (CLOSE, "```python\ndef half(n):\n    return 1 / (2 / n)\n```", 1),
+        (CLOSE, "def half(n): return math.fabs(n)", 0),
+        (POSITIVE, "```python\n    return [x for x in n if x > 0]\n```", 1),
         (POSITIVE, "def positive(n: List[int]): return list(filter(lambda x: x > 0, n))", 1),
         (POSITIVE, "    return sorted(x for x in n if x > 0)", 1),
         (POSITIVE, "def positive(n): return n", 0),
@@ -110,7 +129,9 @@ def test_an_answer_is_graded_by_the_tests(task: str, row: dict, code: str, share
 
 @pytest.mark.parametrize("row", ROWS)
 def test_no_answer_forges_its_grade(task: str, row: dict) -> None:
-    name = {1: "double", 2: "leaves", "Own/0": "positive", "Own/1": "undone"}[row["task_id"]]
+    name = {1: "double", 2: "leaves", 3: "half", "Own/0": "positive", "Own/1": "undone"}[
+        row["task_id"]
+    ]
     forged = f"""
 class Any(list):
     def __eq__(self, other): return True
