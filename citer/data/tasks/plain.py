@@ -64,7 +64,8 @@ class Plain(Task):
 class Exact(Plain):
     """The completion must be the answer. Case, white space and one final full stop are ignored.
 
-    Straight and curved quotes are the same, and so are composed and decomposed accents.
+    Straight and curved quotes are the same, and so are short dashes and hyphens, and composed and
+    decomposed accents.
     """
 
     name = "exact"
@@ -79,9 +80,9 @@ class Contains(Plain):
     """The completion must contain the answer, or one text of a list of answers.
 
     Words count as a whole: "3" is not in "13", "3.5", "-3", "3/4" or "3kg", and "C" is not in
-    "C++". In Chinese, Japanese and Korean an answer may stand anywhere. Case, white space and the
-    forms of quotes and accents are ignored. A denial is not recognised: "not Paris" contains
-    "Paris".
+    "C++". In Chinese, Japanese and Korean an answer may stand anywhere. Case, white space, bold and
+    italic type, the forms of quotes, dashes and accents, and the commas of thousands are ignored.
+    A denial is not recognised: "not Paris" contains "Paris".
     """
 
     name = "contains"

@@ -16,14 +16,21 @@ WORD = re.compile(
      |\w++(?:'t\b|\+\+|\#(?!\w))?|[^\w\s]""",
     re.VERBOSE,
 )
-SIGNS = str.maketrans("\u2018\u2019\u201c\u201d\u2212", "''\"\"-")  # quotes and minus
+# Quotes, minus, hyphens and dashes.
+SIGNS = str.maketrans("\u2018\u2019\u201c\u201d\u2212\u2010\u2011\u2012\u2013", "''\"\"-----")
+# Signs of bold and italic type, but neither 2*3, 2 * 3 nor snake_case.
+TYPE = re.compile(
+    r"(?<![\w*])\*++(?=\S)|(?<=[^\s*])\*++(?!\w)"
+    r"|(?<!\w)_++(?=[^\W_])|(?<=[^\W_])_++(?!\w)"
+)
+THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:,\d{3})++(?!,?\d)")
 FENCE = re.compile(r"```json\b(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 BRACKET = re.compile(r"[{\[]")
 TRIES = 200  # brackets that open no value; a completion with more is not read
 
 
 def is_same(answer: str, completion: str) -> bool:
-    """Return whether two texts are equal, but for case, white space, quotes and a full stop."""
+    """Return whether two texts are equal, but for case, space, quotes, dashes and a full stop."""
     return _tidy(answer) == _tidy(completion)
 
 
@@ -32,7 +39,7 @@ def _tidy(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Write one character for accents and quotes that look alike."""
+    """Write one character for accents, quotes and dashes that look alike."""
     return unicodedata.normalize("NFC", text.translate(SIGNS).casefold())
 
 
@@ -43,7 +50,8 @@ def contains(answer: str, completion: str) -> bool:
 
 
 def _words(text: str) -> str:
-    spaced = EASTERN.sub(r" \g<0> ", _plain(text))
+    text = THOUSANDS.sub(lambda match: match[0].replace(",", ""), TYPE.sub("", _plain(text)))
+    spaced = EASTERN.sub(r" \g<0> ", text)
     return f" {' '.join(WORD.findall(spaced))} "
 
 
