@@ -1,7 +1,7 @@
 """Turn the rows of users' files into problems: recognise their format and check each row."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,14 +68,14 @@ def load_problems(
     if the file cannot be read or has no rows.
     """
     problems, kinds, line = list[tuple[int, Problem]](), Counter[tuple[str, str]](), 0
-    names: dict[str, None] = {}
+    names = set[str]()
     with progress(f"reading {path.name}", None, "rows") as advance:
         for line, row in read_rows(path, on_bad_row):
             try:
                 kind = recognised(row, tasks)
                 problems.append((line, read_row(row, kind, requires, path.name)))
                 kinds[kind.format.name, kind.format.signs] += 1
-                names |= dict.fromkeys(row)
+                names |= row.keys()
             except RowError as error:
                 on_bad_row(error.at(f"{path}:{line}"))
             advance(1)
@@ -84,17 +84,11 @@ def load_problems(
     if len(tasks) > 1 or find_task(tasks[0]).formats:
         for (name, signs), count in kinds.items():
             say(f"{path}: {count:,} {name} rows (recognised by {signs})")
-    unread = [name for name in names if name not in _read_fields(tasks, names)]
-    if unread and all(problem.answer is None for _, problem in problems):
-        say(f"{path}: no row has an answer; fields that are not read: {shown(unread)}")
+    for task in map(find_task, tasks):  # a class of the user may read any field
+        names -= {*READ, *task.fields, task.reference_field} if task.fields else names
+    if names and all(problem.answer is None for _, problem in problems):
+        say(f"{path}: no row has an answer; fields that are not read: {shown(sorted(names))}")
     return problems
-
-
-def _read_fields(tasks: Sequence[str], names: Iterable[str]) -> Iterable[str]:
-    """Return the fields that tasks may read: a class of the user, all `names`."""
-    own = [find_task(task) for task in tasks]
-    fields = {field for task in own for field in (*task.fields, task.reference_field)}
-    return names if not all(task.fields for task in own) else {*fields, *READ}
 
 
 def read_row(row: dict[str, Any], kind: RowKind, requires: Needs, source: str = "") -> Problem:

@@ -50,9 +50,7 @@ def load_traffic(folder: Path, tasks: Collection[str], most: int, seed: int) -> 
     rows = read_served(folder, tasks).select([*ASKED]).to_pylist()
     # Sorted: which of several spellings is taken does not depend on the order of the files.
     problems = (_asked(row) for row in rows)
-    spelled = sorted(
-        problems, key=lambda p: (p.answer or "", p.reference or "", p.conversation, p.problem_id)
-    )
+    spelled = sorted(problems, key=lambda p: (p.answer or "", p.reference or "", repr(p)))
     asked = {_key(problem): problem for problem in spelled}
     said = f"{folder}: {len(asked):,} questions in {len(rows):,} answers"
     for known, what in (("answer", "a right answer"), ("reference", "the LLM's own answer")):

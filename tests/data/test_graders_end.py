@@ -12,20 +12,8 @@ from citer.data.tasks.grading import assess
 LONG = 100_000  # characters
 PIECES = [
     *("1", "a", "\n", "{", "[", "\\", "1 ", "1,000", "1.0.", "\\boxed{", "\\frac1 ", "A or "),
-    *(
-        "_",
-        "**",
-        " *a",
-        "a_ ",
-        "1,000,",
-        "```",
-        "100 ",
-        "1 000 ",
-        "3 million ",
-        "2\\times 10^{3}",
-        "million ",
-        "A is the most ",
-    ),
+    *("_", "**", " *a", "a_ ", "1,000,", "```", "100 ", "1 000 ", "3 million ", "million "),
+    *("2\\times 10^{3}", "A is the most "),
     *('{"', '{"a":', "[]", "```json\n1\n```\n", "(A) ", "the answer is not (A) because "),
 ]
 

@@ -15,10 +15,7 @@ MC = {
     "cot": "It goes round the Sun. The answer is Mars (a).",
 }
 
-FORMS = (
-    '{"text": [texts], "label": [labels]} or a list of texts, with 2 to 5 options; '
-    "no other field, such as `options`, is read"
-)
+FORMS = '{"text": [texts], "label": [labels]} or a list of 2 to 5 texts; `options` is not read'
 
 
 def complaint(row, task, requires="reference"):

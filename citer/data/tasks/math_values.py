@@ -45,10 +45,7 @@ POWER = re.compile(
     r"(?:\{ ?([+-]?\d{1,3}) ?\}|(-?\d))(?!\d)"
 )
 # Groups of digits with spaces, as in 12 000; 100 200 may be two numbers, but 000 is none.
-GROUPS = re.compile(
-    r"(?<![\w.,/^])(?<!\d\s)\d{1,3}(?:[ \u00a0\u202f]\d{3})*"
-    r"[ \u00a0\u202f]0\d\d(?:[ \u00a0\u202f]\d{3})*(?!\d)"
-)
+GROUPS = re.compile(r"(?<![\w.,/^])(?<!\d )\d{1,3}(?: \d{3})* 0\d\d(?: \d{3})*(?!\d)")
 CURRENCY = "[$€£¥]"
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 SCALES |= {"trillion": 10**12, "dozen": 12}
@@ -116,7 +113,7 @@ def _same(answer: str, given: str) -> bool:
 
 def last_number(text: str) -> str | None:
     """Return the last number of a text, with its sign, scale and percent sign; None without one."""
-    joined = GROUPS.sub(lambda match: "".join(match[0].split()), text.translate(SYMBOLS))
+    joined = GROUPS.sub(lambda match: match[0].replace(" ", ""), text.translate(SYMBOLS))
     last = deque(NUMBER.finditer(_plain(joined)), maxlen=1)
     return last[0].group() if last else None
 

@@ -20,10 +20,7 @@ from citer.errors import shown
 
 LETTERS = "ABCDE"
 LABEL_SETS = (LETTERS, "1234")
-FORMS = (
-    '{"text": [texts], "label": [labels]} or a list of texts, with 2 to 5 options; '
-    "no other field, such as `options`, is read"
-)
+FORMS = '{"text": [texts], "label": [labels]} or a list of 2 to 5 texts; `options` is not read'
 
 
 def _mmlu(row: Row, requires: Requires) -> Row:

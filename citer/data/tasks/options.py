@@ -5,7 +5,7 @@ Every step takes time linear in the text, so no pattern may scan the same text t
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 
 from citer.data.problems import Choice
@@ -42,12 +42,11 @@ def named_labels(choices: Iterable[Choice], completion: str) -> set[str]:
             denied = denied.union(*(LABEL.findall(part) for part in DENIED.findall(sentence)))
             asserted = DENIED.sub(" ", sentence)
             found.append((asserted, _stated(asserted), denied))
-    for readers in READERS:
-        for asserted, stated, denied in found:
-            for read in readers:
-                if labels := read(asserted, stated) - denied:
-                    return labels
-    return set()
+    tries = [(_by_label, stated, denied) for _, stated, denied in found]
+    for asserted, stated, denied in found:  # the labels of an earlier sentence may list the options
+        tries += [(_by_text, stated, denied), (_by_label, asserted, denied)]
+    tries += [(_by_text, asserted, denied) for asserted, _, denied in found]
+    return next(filter(None, (read(text) - denied for read, text, denied in tries)), set())
 
 
 def _stated(sentence: str) -> str:
@@ -72,14 +71,6 @@ def _by_label(statement: str) -> set[str]:
 
 def _by_text(statement: str) -> set[str]:
     return set("".join(TEXT.findall(statement)))
-
-
-# A text that is stated counts more than the labels of earlier sentences, such as listed options.
-READERS: tuple[tuple[Callable[[str, str], set[str]], ...], ...] = (
-    (lambda asserted, stated: _by_label(stated),),
-    (lambda asserted, stated: _by_text(stated), lambda asserted, stated: _by_label(asserted)),
-    (lambda asserted, stated: _by_text(asserted),),
-)
 
 
 def _marked(choices: tuple[Choice, ...], completion: str) -> str:
