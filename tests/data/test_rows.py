@@ -41,6 +41,18 @@ def test_mc_row_becomes_a_problem():
     assert parse_row(digits | {"cot": "(1)"}, "mc", "reference").answer == "1"
 
 
+@pytest.mark.parametrize("marks", ["\u0315\u0300", "\u0f73", "\u0300\u302e"])
+def test_a_heap_of_accents_is_refused_before_it_is_put_in_order(marks):
+    """That would take minutes for the longest text that a server takes, and hold up all others."""
+    heap = "a" + marks * 10_000
+    for row in ({"problem": heap}, {"messages": [{"role": "user", "content": heap}]}):
+        assert complaint(row, "math", "question").endswith(
+            ": over 100 accents in a row; expected text"
+        )
+    few = f"Is {marks * (100 // len(marks))} an accent?"
+    assert parse_row({"problem": few}, "math", "question").question == few
+
+
 def test_a_final_answer_may_hold_braces():
     row = MATH | {"solution": "first \\boxed{3}, then \\boxed{\\frac{1}{\\sqrt{2}}}"}
     assert parse_row(row, "math", "reference").answer == "\\frac{1}{\\sqrt{2}}"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
+from unicodedata import category, is_normalized
 
 from citer.errors import InputError, shown
 
@@ -15,6 +16,7 @@ Row = dict[str, Any]
 Requires = Literal["reference", "answer", "question"]
 
 HALF = re.compile(r"[\ud800-\udfff]")  # half of a surrogate pair: \ud83d alone in JSON
+MARKS = "Mn" * 101  # of `category`; real text has few in a row
 UNESCAPED = {"\b": ("backspace", "b"), "\f": ("form feed", "f")}
 
 
@@ -75,7 +77,10 @@ def as_text(value: Any) -> Any:
 
 
 def clean(field: str, value: str) -> str:
-    """Strip white space. Raises RowError if the text has a damaged escape or half a character."""
+    """Strip white space.
+
+    Raises RowError if the text has a damaged escape, half a character, or a heap of accents.
+    """
     for character, (name, letter) in UNESCAPED.items():
         if match := re.search(character + r"\w*", value):
             found = f"a {name} before {match.group()[1:]!r}: its backslash was not escaped in JSON"
@@ -84,6 +89,10 @@ def clean(field: str, value: str) -> str:
         raise RowError(field, f"a NUL character at {value.index(chr(0))}", "text")
     if match := HALF.search(value):
         raise RowError(field, f"{match.group()!r}, half a character", "whole Unicode text")
+    # To put a heap in its normal order takes the square of its size, and holds up all threads.
+    ordered = is_normalized("NFC", value)  # quick
+    if not ordered and MARKS in "".join(map(category, value)).replace("Mc", "Mn"):
+        raise RowError(field, "over 100 accents in a row", "text")
     return value.strip()
 
 
