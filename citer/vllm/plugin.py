@@ -34,6 +34,13 @@ JUDGED = {  # settings of vLLM's speculation under which drafts are judged as ru
 LOW = 2**30  # priority of shadow answers; vLLM reads it with --scheduling-policy priority
 
 
+class Asked(dict[str, Any]):
+    """What a request asks of citer, checked here. What a client itself sends never has this type.
+
+    vLLM's `/inference/v1/generate` passes on all of a client's SamplingParams.
+    """
+
+
 def plug() -> None:
     """Take up the settings of citer if vLLM gets some. Entry point `vllm.general_plugins`."""
     from vllm.engine.arg_utils import EngineArgs
@@ -139,12 +146,12 @@ def _serve_rules(live: "Live") -> None:
         params = original(self.model_copy(update=served.ends(self)), *args, **kwargs)
         content = (self.model_extra or {}).get(KEY)
         try:
-            asked: dict[str, Any] = {"rule": str(served.asked(content))}
+            asked = Asked(rule=str(served.asked(content)))
         except InputError as error:
             raise VLLMValidationError(f"{KEY}: {error}", parameter=KEY) from None
         messages = texts(getattr(self, "messages", ())) if log else None
         if log and log.shadows and content is None:
-            asked = log.shadows.asked(self, params, chat=bool(messages))
+            asked.update(log.shadows.asked(self, params, chat=bool(messages)))
         asked |= {"router": served.router}
         if log and (log.observer or asked.get("shadow")):
             user = getattr(self, "user", None) or getattr(self, "safety_identifier", None)
@@ -166,11 +173,11 @@ def _watch_requests(live: "Live") -> None:
         original: Any, self: Any, prompt: Any, params: Any, request_id: str, **kwargs: Any
     ) -> Any:
         given, log, served = params.extra_args or {}, live.now.log, live.now.served
-        if KEY not in given:
+        if not isinstance(asked := given.get(KEY), Asked):
             rule = log.shadows.keeper.rule if log and log.shadows else served.default
-            params.extra_args = given | {KEY: {"rule": str(rule), "router": served.router}}
+            asked = {"rule": str(rule), "router": served.router}
+            params.extra_args = given | {KEY: asked}
         outputs = original(self, prompt, params, request_id, **kwargs)
-        asked = given.get(KEY, {})
         if not log or not asked.get("messages") or params.n != 1:
             return outputs
 
