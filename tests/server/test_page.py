@@ -62,6 +62,12 @@ def test_questions_are_offered_as_text(kin: Pair) -> None:
     assert "&lt;/option&gt;&lt;script&gt;" in page
 
 
+def test_a_question_of_two_lines_is_asked_as_such() -> None:
+    """A browser takes the white space of an option without a value for one space."""
+    page = bytes(make_page(['Which  one?\nA "B"']).body).decode()
+    assert '<option value="Which  one?\nA &quot;B&quot;">' in page
+
+
 def test_the_first_questions_that_a_chat_can_ask_are_offered(tmp_path: Path) -> None:
     def row(n: int) -> Problem:
         return parse_row({"problem": f"Question {n}?", "answer": "1"}, "math", "answer")
