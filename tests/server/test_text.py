@@ -1,14 +1,16 @@
 """Text in pieces: characters that several tokens make up, and stop texts across pieces."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from citer.models.pair import Pair
-from citer.serving.server.replies import TextStream
+from citer.serving.server.replies import TextStream, event
 
 
 def pieces(pair: Pair, parts: list[list[int]], stop: tuple[str, ...] = ()) -> list[str]:
@@ -45,6 +47,18 @@ def test_half_a_character_waits_for_the_rest(pair: Pair) -> None:
 def test_half_a_character_at_the_end_is_sent_with_the_rest(pair: Pair) -> None:
     ids = pair.tokenizer("a€").input_ids[:-1]
     assert pieces(pair, [[each] for each in ids]) == ["a", "", "", "\ufffd"]
+
+
+def test_an_event_is_one_line_for_every_client() -> None:
+    """httpx ends lines as `str.splitlines` does, also at U+2028."""
+    content = event({"text": "one\u2028two\u2029three\x85four"})
+    line, end = httpx.Response(200, content=content).iter_lines()
+    assert json.loads(line.removeprefix("data: "))["text"].splitlines()[1:] == [
+        "two",
+        "three",
+        "four",
+    ]
+    assert end == ""
 
 
 def test_an_eos_that_is_no_special_token_is_not_in_the_text(pair: Pair) -> None:

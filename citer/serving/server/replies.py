@@ -94,8 +94,8 @@ class Form:
 
 
 def event(body: dict[str, Any]) -> bytes:
-    """Return a server-sent event."""
-    return b"data: " + json.dumps(body, ensure_ascii=False).encode() + b"\n\n"
+    """Return a server-sent event, in ASCII: some clients end a line at U+2028 or U+0085, too."""
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
 class TextStream:
