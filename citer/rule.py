@@ -16,8 +16,9 @@ Drafter = Literal["slm", "lookup", "both"]
 EXPECTED = (
     "expected `score τ`, `risk ρ` or `every γ`, and perhaps `audit β`, `by SCORER`, `from both` or "
     "`from lookup`, and `cap K`; τ, ρ, β in [0, 1], γ and K whole numbers from 1 on; `from` needs "
-    "an audit above 0, `from lookup` no scorer"
+    "an audit above 0, `from lookup` no scorer; at most 200 characters"
 )
+LONGEST = 200  # characters: servers keep the texts of clients' rules
 TEXT = re.compile(
     r"\s*(\w+)\s+(\S+)(?:\s+audit\s+(\S+))?(?:\s+by\s+(\w+))?"
     r"(?:\s+from\s+(lookup|both))?(?:\s+cap\s+([1-9]\d*))?\s*"
@@ -62,7 +63,7 @@ class Rule:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse a rule. Raises ValueError with the expected form."""
-        found = TEXT.fullmatch(str(text))
+        found = TEXT.fullmatch(text) if len(text := str(text)) <= LONGEST else None
         visit, at, audit, by, draft, cap = found.groups() if found else [""] * 6
         try:
             number = int(at) if visit == "every" else float(at)

@@ -92,6 +92,7 @@ def test_text_omits_a_missing_audit_and_formats_numbers() -> None:
         *("risk 0.5 from lookup", "risk 0.5 audit 0 from both", "every 8 audit 1 from llm"),
         *("risk 0.5 audit 1 by entropy from lookup", "every 8 from both audit 1"),
         "every 8 audit 1 cap 8 from both",
+        f"score 0.5{' ' * 200}",
         *("risk 0.5 by", "risk 0.5 by entropy audit 1", "risk 0.5 by 8", "by entropy"),
     ],
 )

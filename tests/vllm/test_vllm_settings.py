@@ -27,6 +27,14 @@ def test_a_request_travels_with_its_rule() -> None:
         assert SERVED.of(SimpleNamespace(extra_args=nothing)) == SERVED.asked(None)
 
 
+def test_texts_of_clients_that_are_kept_are_short() -> None:
+    """A thousand are: of any length, they would fill the memory."""
+    kept = Served.parsed.cache_info().currsize
+    with pytest.raises(InputError, match="at most 200 characters"):
+        SERVED.asked({"rule": "score 0.5" + " " * 1_000_000})
+    assert Served.parsed.cache_info().currsize == kept
+
+
 def test_an_audit_alone_judges_all_drafts_that_vllm_asks_for() -> None:
     assert OTHERS.asked(None) == Rule("every", 5, 0.25)
     assert OTHERS.asked({"rule": " audit 1"}) == Rule("every", 5, 1.0)
