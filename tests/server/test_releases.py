@@ -62,9 +62,9 @@ def test_a_newer_router_comes_with_its_slm_and_rule_and_shares_the_llm(params: P
     found = releases(shelf := Shelf(), params)
     first = found.newest()
     assert (first.version, first.deployment.rule) == ("r/1", RULES["r/1"])
-    assert found.newest(first) is first
+    assert found.made(shelf.at, first) is first
     shelf.at = "r/2"
-    second = found.newest(first)
+    second = found.made(shelf.at, first)
     assert (second.version, second.deployment.rule) == ("r/2", RULES["r/2"])
     assert second.deployment.pair.llm is first.deployment.pair.llm
     assert second.deployment.pair.slm.digest != first.deployment.pair.slm.digest
@@ -74,7 +74,7 @@ def test_a_given_rule_replaces_those_of_all_routers(params: Params) -> None:
     found = releases(shelf := Shelf(), params, Rule("every", 4))
     first = found.newest()
     shelf.at = "r/2"
-    assert first.deployment.rule == found.newest(first).deployment.rule == Rule("every", 4)
+    assert first.deployment.rule == found.made(shelf.at, first).deployment.rule == Rule("every", 4)
 
 
 def test_a_router_of_another_llm_is_refused(params: Params) -> None:
@@ -84,7 +84,7 @@ def test_a_router_of_another_llm_is_refused(params: Params) -> None:
     write_json(Path("r/2/router.json"), card | {"llm": {"id": "x", "digest": "0"}})
     shelf.at = "r/2"
     with pytest.raises(InputError, match="r/2: made for the LLM x"):
-        found.newest(first)
+        found.made(shelf.at, first)
 
 
 def test_a_router_without_room_for_its_caches_is_no_release(

@@ -62,12 +62,12 @@ class Releases:
     told: Told | None = None
     _judge: Judge = field(default_factory=Judge)
 
-    def newest(self, current: Release | None = None) -> Release:
-        """Return the latest release: `current`, or one that shares its LLM. Raises InputError."""
-        return self.made(self.latest(), current)
+    def newest(self) -> Release:
+        """Return the latest release. Raises InputError."""
+        return self.made(self.latest())
 
     def made(self, router: str, current: Release | None = None) -> Release:
-        """Return the release of a router, as `newest` does. Raises InputError."""
+        """Return a router's release: `current`, or one that shares its LLM. Raises InputError."""
         version = router.removeprefix("models:/")
         if current and current.version == version:
             return current
