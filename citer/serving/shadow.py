@@ -38,7 +38,6 @@ class Keeper:
     """Keeps the promise of one version. Its evidence may come from other servers, too.
 
     `told` is called once for each step, by one of the servers that have it, and by `report`.
-    `dropped` counts the shadowed requests without evidence: the LLM failed, or too many waited.
     `judge` is `judged`, or calls it.
     """
 
@@ -50,7 +49,6 @@ class Keeper:
     judge: Callable[..., Verdict] = lambda *asked: judged(*asked)
     clock: Callable[[], float] = time.monotonic  # no clock that somebody can set back
     random: Random = field(default_factory=Random)
-    dropped: int = 0
     standing: Standing = field(init=False)
 
     def __post_init__(self) -> None:

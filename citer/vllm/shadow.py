@@ -43,6 +43,7 @@ class Shadows:
     """Answers requests again, one at a time, and gives their texts to the keeper of a promise."""
 
     keeper: Keeper
+    dropped: int = 0  # requests without evidence, or whose evidence is still to come
     replaced: bool = False  # by another version's: what vLLM answers now is not of this one
     _waiting: int = 0
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -59,7 +60,7 @@ class Shadows:
         fits = chat and not params.temperature
         unlike = own.keys() & type(request).model_fields.keys() - FREE
         needed = self.keeper.draw() if fits and not unlike else ()
-        self.keeper.dropped += bool(needed)
+        self.dropped += bool(needed)
         return {"rule": str(self.keeper.rule), "shadow": [str(each) for each in needed]}
 
     async def compare(
@@ -78,7 +79,7 @@ class Shadows:
                         texts[Rule.parse(rule)] = await again(rule)
                 if not self.replaced:
                     await self._in_thread(self.keeper.take, problem, texts)
-                    self.keeper.dropped -= 1
+                    self.dropped -= 1
             except Exception as error:  # vLLM's own, or the disk's
                 LOG.warning("a shadow answer is lost: %s", str(error) or type(error).__name__)
             finally:
@@ -93,7 +94,7 @@ class Shadows:
             LOG.warning("%s", error)
         keeper, now = self.keeper, self.keeper.standing
         found = {"step": now.place, "e_detector": now.detector.value, "shadowed": now.shadowed}
-        return {**found, "lost": now.lost, "dropped": keeper.dropped, "lapsed": keeper.lapsed}
+        return {**found, "lost": now.lost, "dropped": self.dropped, "lapsed": keeper.lapsed}
 
     async def _in_thread(self, act: Callable[..., object], *given: Any) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, act, *given)

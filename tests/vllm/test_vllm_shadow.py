@@ -159,7 +159,7 @@ def test_without_both_answers_there_is_no_evidence(
 ) -> None:
     serve(shadows, reply(), again)
     assert rows(shadows) == []
-    assert shadows.keeper.dropped == 1
+    assert shadows.dropped == 1
 
 
 def test_an_engine_that_dies_in_a_reply_leaves_no_evidence(shadows: Shadows) -> None:
@@ -169,7 +169,7 @@ def test_an_engine_that_dies_in_a_reply_leaves_no_evidence(shadows: Shadows) -> 
 
     with pytest.raises(RuntimeError):
         serve(shadows, dying(), answering(llm=BOX % 4))
-    assert (rows(shadows), shadows.keeper.dropped) == ([], 1)
+    assert (rows(shadows), shadows.dropped) == ([], 1)
 
 
 def test_one_request_is_answered_again_at_a_time_and_few_wait(
@@ -195,7 +195,7 @@ def test_one_request_is_answered_again_at_a_time_and_few_wait(
         await asyncio.gather(*log._storing)
 
     asyncio.run(all_at_once())
-    assert (most, len(rows(shadows)), shadows.keeper.dropped) == (1, 3, 2)
+    assert (most, len(rows(shadows)), shadows.dropped) == (1, 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -233,4 +233,4 @@ def test_an_answer_that_is_cut_off_is_wrong(shadows: Shadows) -> None:
         return await whole(outputs(BOX % 4, "length"))
 
     serve(shadows, outputs(BOX % 4), cut)  # the promise does not count it
-    assert (len(rows(shadows)), shadows.keeper.dropped) == (1, 0)
+    assert (len(rows(shadows)), shadows.dropped) == (1, 0)

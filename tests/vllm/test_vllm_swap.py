@@ -179,14 +179,13 @@ def test_shadow_answers_of_a_replaced_version_are_no_evidence(live: Live) -> Non
     async def again(rule: str) -> str:
         return "the LLM's"
 
-    keeper = SimpleNamespace(take=take, dropped=1)
-    shadows = Shadows(keeper)
+    shadows = Shadows(SimpleNamespace(take=take), dropped=1)
     live.now = swap.replace(live.now, log=ChatLog(None, (), shadows))
     renew(live)
     assert shadows.replaced
     asked = {"rule": RULES[0], "shadow": ["score 1"]}
     asyncio.run(shadows.compare(None, asked, "a text", again))
-    assert keeper.dropped == 1
+    assert shadows.dropped == 1
 
 
 def test_if_the_engine_fails_the_llm_alone_answers(

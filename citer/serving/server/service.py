@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -202,7 +202,7 @@ class Service:
         seen = self._observing.submit(_observe, call.release.observer, known)
         self.metrics.shadow_bytes.inc(sum(map(call.form.moved, (answers or {}).values())))
         if not answers or self._verdicts == WAITING:
-            self.metrics.shadowed.labels(_verdict(call, reply, None)).inc()
+            self.metrics.shadowed.labels("dropped").inc()
             return
         self._verdicts += 1
         self._judging.submit(seen.result)  # a step makes tables of the log, with this row
@@ -257,21 +257,19 @@ def _drawn(call: Call) -> Sequence[Rule]:
     return keeper.draw() if keeper and call.promised and call.form.rule == keeper.rule else ()
 
 
-def _verdict(call: Call, reply: Reply, answers: Answers) -> str:
+def _verdict(call: Call, reply: Reply, answers: Mapping[Rule, Answer]) -> str:
     """Show a keeper the answers to a shadowed request. Returns its verdict on the reply.
 
     If the reply is the LLM's own, the verdict is on the looser rule.
     """
-    keeper, known = call.release.keeper, {call.form.rule: reply.answer, **(answers or {})}
+    keeper, known = call.release.keeper, {call.form.rule: reply.answer, **answers}
     assert keeper
     texts = {rule: None if each.truncated else call.text(each) for rule, each in known.items()}
     try:
-        if answers:
-            return VERDICTS[keeper.take(reply.problem, texts)[0]]
+        return VERDICTS[keeper.take(reply.problem, texts)[0]]
     except Exception:
         LOG.exception("a shadow answer is no evidence")
-    keeper.dropped += 1
-    return "dropped"
+        return "dropped"
 
 
 def _refresh(keeper: Keeper) -> None:
