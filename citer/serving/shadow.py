@@ -22,6 +22,7 @@ from citer.data.tasks import find_task
 from citer.data.tasks.grading import grade, same
 from citer.data.tasks.own_box import PARENT_DEATH, prctl
 from citer.data.tasks.task import GraderError
+from citer.errors import InputError
 from citer.rule import LLM, Rule
 from citer.serving.evidence import Evidence, hours_since, now
 from citer.serving.promise import Promise, Standing, Step, is_own
@@ -129,7 +130,10 @@ class Keeper:
                 verdicts.append(found and found[0])
                 if found:
                     self.evidence.add(self.version, str(rule), *found)
-        self.refresh()
+        try:
+            self.refresh()
+        except InputError as error:  # the evidence counts, and a later call takes it in
+            LOG.warning("%s", error)
         return verdicts
 
     def refresh(self) -> None:

@@ -81,6 +81,21 @@ def test_servers_of_one_version_step_together_and_one_of_them_tells(tmp_path: Pa
     assert one.standing.steps == other.standing.steps
 
 
+def test_evidence_that_cannot_be_read_again_at_once_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def locked(*_: object) -> None:
+        raise InputError("database is locked")
+
+    one = keeper(tmp_path / "evidence.db")
+    with monkeypatch.context() as patch:
+        patch.setattr(one.evidence, "after", locked)
+        assert one.take(problem(), {RULE: "#### 5", LLM: "#### 4"}) == [True]
+    assert caplog.messages == ["database is locked"]
+    one.refresh()
+    assert (one.standing.shadowed, one.standing.lost) == (1, 1)
+
+
 def test_a_restarted_server_stands_where_it_stood(tmp_path: Path) -> None:
     told: list[Step] = []
     first = keeper(tmp_path / "evidence.db", told)
