@@ -39,7 +39,7 @@ class Keeper:
     """Keeps the promise of one version. Its evidence may come from other servers, too.
 
     `told` is called once for each step, by one of the servers that have it, and by `report`.
-    `judge` is `judged`, or calls it.
+    `stepped` is called before, by each of them. `judge` is `judged`, or calls it.
     """
 
     version: str
@@ -48,6 +48,7 @@ class Keeper:
     settings: ShadowParams
     told: Told | None = None
     judge: Callable[..., Verdict] = lambda *asked: judged(*asked)
+    stepped: Callable[[], object] | None = None
     clock: Callable[[], float] = time.monotonic  # no clock that somebody can set back
     random: Random = field(default_factory=Random)
     standing: Standing = field(init=False)
@@ -148,6 +149,8 @@ class Keeper:
             for step in self.standing.take(entries):
                 said = f"{self.version}: `{step.before}` → `{step.rule}`: {step.why}"
                 LOG.warning("%s", said)
+                if self.stepped:
+                    self.stepped()
                 if self.told and self.evidence.claim(step.number):
                     self.told(self.version, self.standing, step)
 

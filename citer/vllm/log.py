@@ -62,13 +62,13 @@ def open_log(settings: Settings, llm: Path, version: str) -> "ChatLog | None":
     """Open the log and the evidence that `loading.prepare`'s settings name. Raises InputError."""
     if not settings.router or not (settings.log or settings.evidence):
         return None
-    router, observer, shadows = Path(settings.router), None, None
+    router, observer, shadows, flush = Path(settings.router), None, None, None
     if settings.log:
         decode, traffic = ModelFolder(llm).tokenizer.decode, _traffic(settings.log, settings.redact)
-        observer = traffic.observer({"router": settings.router}, decode)
+        observer, flush = traffic.observer({"router": settings.router}, decode), traffic.flush
     if settings.evidence:
         promise, evidence = stored_promise(router), Evidence(settings.evidence)
-        shadows = Shadows(Keeper(version, promise, evidence, settings, judge=Judge()))
+        shadows = Shadows(Keeper(version, promise, evidence, settings, None, Judge(), flush))
     return ChatLog(observer, read_card(router).prompts.tasks, shadows)
 
 

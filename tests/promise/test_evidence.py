@@ -81,6 +81,18 @@ def test_servers_of_one_version_step_together_and_one_of_them_tells(tmp_path: Pa
     assert one.standing.steps == other.standing.steps
 
 
+def test_each_server_acts_on_a_step_before_one_of_them_tells(tmp_path: Path) -> None:
+    said: list[str] = []
+    one, other = (keeper(tmp_path / "evidence.db") for _ in range(2))
+    for each in (one, other):
+        each.stepped = lambda: said.append("stepped")
+        each.told = lambda *_: said.append("told")
+    for _ in range(6):
+        lose(one)
+    other.refresh()
+    assert said == ["stepped", "told", "stepped"]
+
+
 def test_evidence_that_cannot_be_read_again_at_once_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,7 @@ from citer.serving.server.releases import Release
 from citer.storage.schema import AUDITED
 from citer.storage.tables import read_json, read_table, table_metadata, write_json
 from tests.flows.servers import until
+from tests.served import served
 from tests.server.promised import VERSION, ask, observing, releases, shadowing, write_promised
 from tests.server.running import QUESTIONS, RULE, deployed, running
 
@@ -78,6 +79,23 @@ def test_evidence_that_cannot_be_written_is_no_release(kin: Pair, tmp_path: Path
     (tmp_path / "evidence.db").write_text("no database")
     with pytest.raises(InputError, match=r"evidence.db: no evidence can be kept here"):
         release_of(VERSION, write_promised(kin, tmp_path / "r"), deployed(kin))
+
+
+def test_a_step_that_another_server_tells_of_makes_tables_here_too(
+    kin: Pair, tmp_path: Path
+) -> None:
+    log = Traffic(tmp_path / "log")
+    release_of, told = observing(tmp_path, log)
+    made = release_of(VERSION, write_promised(kin, tmp_path / "r"), deployed(kin))
+    assert made.keeper
+    log.put("{}", str(RULE), served("Why?"))
+    while made.rule == RULE:
+        number = made.keeper.evidence.add(VERSION, str(RULE), True, 0.02)
+        assert made.keeper.evidence.claim(number)
+        made.keeper.refresh()
+    [table] = (tmp_path / "log").glob("*.parquet")
+    assert read_table(table, AUDITED)["question"].to_pylist() == ["Why?"]
+    assert told.empty()
 
 
 def test_each_release_has_its_own_log(kin: Pair, tmp_path: Path) -> None:

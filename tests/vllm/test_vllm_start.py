@@ -13,7 +13,9 @@ from citer.models.bundle import write_bundle
 from citer.models.folder import ModelFolder, PairFolder
 from citer.rule import Rule
 from citer.vllm import loading
+from citer.vllm.log import _traffic, open_log
 from tests.heads import random_router
+from tests.served import served
 from tests.tiny import TinyPair, make_tiny_pair
 
 
@@ -177,6 +179,22 @@ def test_a_promise_is_kept_beside_the_engine(
     assert local.evidence == "kept/evidence.db"
     assert (version, local.shadow, local.shadow_deadline) == ("router", 0.01, 24)
     assert not (tmp_path / "kept").exists()  # nothing is made before all is checked
+
+
+def test_a_step_back_makes_tables_of_the_log(settings: dict[str, Any], tiny: TinyPair) -> None:
+    """Another server may tell of it, and a retraining reads tables only."""
+    own = config(tiny, promised(tiny) | {"log": "log"})
+    version, _, local, engine = loading.prepare(own)
+    log = open_log(local, Path(engine.llm), version)
+    assert log
+    assert log.shadows
+    keeper = log.shadows.keeper
+    _traffic("log", None).put("{}", PATH[0], served("Why?"))
+    while keeper.standing.place == 0:
+        keeper.evidence.add(version, PATH[0], True, 0.05)
+        keeper.refresh()
+    assert len([*Path("log").glob("*.parquet")]) == 1
+    _traffic.cache_clear()
 
 
 def test_a_promise_that_vllm_cannot_keep_is_refused(

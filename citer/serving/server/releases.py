@@ -101,15 +101,15 @@ class Releases:
             say(f"{version}: no promise is watched: {error}")
             return None
         serve = self.params.serve
-        made = Keeper(version, promise, self.evidence, serve, self._tell, self._judge)
+        # A retraining may begin after a step at once, and reads tables only.
+        flush = self.traffic.flush if self.traffic else None
+        made = Keeper(version, promise, self.evidence, serve, self._tell, self._judge, flush)
         graded = f" ({promise.graded:g} with a right answer)" if promise.graded else ""
         said = f"a risk of at most {promise.same:g}{graded} at confidence {1 - promise.delta:g}"
         say(f"{version}: {said} is watched; `{made.rule}` is in force")
         return made
 
     def _tell(self, version: str, standing: Standing, step: Step | None) -> None:
-        if step and self.traffic:
-            self.traffic.flush()  # a retraining may begin at once, and reads tables only
         if self.told:
             Thread(target=self.told, args=(version, standing, step), daemon=True).start()
 
