@@ -51,7 +51,7 @@ class Traffic:
 
     `redact` gets a copy of each row, and returns the row to store, or None to leave it out. A row
     for which it fails is never stored. `counts` has the numbers of rows: `logged`, `left_out` and
-    `failed` by `redact`, `lost` because the disk was full. Threads may share the log.
+    `failed` by `redact`, `lost` as the disk was full or too many waited. Threads may share the log.
 
     Raises InputError if the folder cannot be written, or has a damaged journal.
     """
@@ -103,7 +103,7 @@ class Traffic:
             kept = redacted(row, self.redact)
         except (Exception, SystemExit) as error:  # the user's function may raise anything
             # The message may repeat what was to be hidden.
-            self._count("failed", f"{type(error).__name__} in its redaction")
+            self.count("failed", f"{type(error).__name__} in its redaction")
             return
         if kept is None:
             self.counts["left_out"] += 1
@@ -117,9 +117,10 @@ class Traffic:
             torn = self._journals.pop(stamp, None)  # its last line may be torn
             if torn and torn.is_empty:
                 torn.path.unlink(missing_ok=True)  # else a full disk leaves one for each row
-            self._count("lost", f"{self.folder}: {error.strerror}")
+            self.count("lost", f"{self.folder}: {error.strerror}")
 
-    def _count(self, kind: str, reason: str) -> None:
+    def count(self, kind: str, reason: str) -> None:
+        """Count a row that is not logged."""
         if not self.counts[kind]:  # the counts tell of the others
             LOG.warning("a row is not logged: %s", reason)
         self.counts[kind] += 1

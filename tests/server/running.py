@@ -16,6 +16,7 @@ from citer.decoding.engine import Event as EngineEvent
 from citer.models.pair import Pair
 from citer.rule import Rule
 from citer.serving.deployment import Deployment, Observer
+from citer.serving.log import Traffic
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.releases import Release
 from citer.serving.server.run import listen, make_server
@@ -58,6 +59,7 @@ class Shelf:
 
     next: Release | None = None
     failure: Exception | None = None
+    traffic: Traffic | None = None
     looks: int = field(default=0, init=False)
 
     def latest(self) -> str:

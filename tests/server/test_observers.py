@@ -3,12 +3,14 @@
 import json
 import math
 from pathlib import Path
+from threading import Event
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from citer.errors import InputError
 from citer.models.pair import Pair
+from citer.serving.deployment import Reply
 from citer.serving.log import Traffic
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.releases import Release
@@ -96,6 +98,29 @@ def test_a_step_that_another_server_tells_of_makes_tables_here_too(
     [table] = (tmp_path / "log").glob("*.parquet")
     assert read_table(table, AUDITED)["question"].to_pylist() == ["Why?"]
     assert told.empty()
+
+
+def test_rows_are_lost_and_counted_if_too_many_wait(
+    kin: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("citer.serving.server.service.UNSEEN", 2)
+    log, goes_on = Traffic(tmp_path / "log"), Event()
+    seen: list[Reply] = []
+
+    def slow(reply: Reply) -> None:
+        assert goes_on.wait(60)
+        seen.append(reply)
+
+    with running(deployed(kin), observer=slow) as server:
+        server.shelf.traffic = log
+        for number in range(5):
+            ask(server, number)
+        goes_on.set()
+        until(lambda: len(seen) >= 2, 30)
+        assert log.counts == {"lost": 3}
+        ask(server, 5)
+        until(lambda: len(seen) == 3, 30)
+    assert log.counts == {"lost": 3}
 
 
 def test_each_release_has_its_own_log(kin: Pair, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Semaphore
 from time import monotonic
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from citer.serving.shadow import Keeper
 
 VERDICTS = {True: "lost", False: "kept", None: "uncounted"}
 RAREST = 3600.0  # seconds
+UNSEEN = 10_000  # replies that may wait for the observer
 LOG = logging.getLogger(__name__)
 
 
@@ -77,7 +79,7 @@ class Service:
         self, settings: Settings, releases: Releases, release: Release, metrics: Metrics
     ) -> None:
         self.settings, self.release, self.metrics = settings, release, metrics
-        self._releases = releases
+        self._releases, self._room = releases, Semaphore(UNSEEN)
         self.stopped: Callable[[], object] = lambda: None  # called if the engine fails
 
     async def __aenter__(self) -> None:
@@ -181,7 +183,17 @@ class Service:
             if rules:
                 self._shadow(call, reply, rules)
             else:
-                self._observing.submit(_observe, observer, reply)
+                self._see(call, reply)
+
+    def _see(self, call: Call, reply: Reply) -> Future[None] | None:
+        """Let the observer see a reply in its own time. If too many wait, the row is lost."""
+        if not self._room.acquire(blocking=False):
+            if traffic := self._releases.traffic:
+                traffic.count("lost", f"{UNSEEN:,} others wait")
+            return None
+        seen = self._observing.submit(_observe, call.release.observer, reply)
+        seen.add_done_callback(lambda _: self._room.release())
+        return seen
 
     def _shadow(self, call: Call, reply: Reply, rules: Sequence[Rule]) -> None:
         """Have a request answered again by each rule."""
@@ -198,14 +210,14 @@ class Service:
         """Let observer and keeper see a reply with its shadow answers, if there are any."""
         own = (answers or {}).get(LLM)
         reference = call.text(own) if own and not own.truncated else None
-        known = reply._replace(reference=reference)
-        seen = self._observing.submit(_observe, call.release.observer, known)
+        seen = self._see(call, reply._replace(reference=reference))
         self.metrics.shadow_bytes.inc(sum(map(call.form.moved, (answers or {}).values())))
         if not answers or self._verdicts == WAITING:
             self.metrics.shadowed.labels("dropped").inc()
             return
         self._verdicts += 1
-        self._judging.submit(seen.result)  # a step makes tables of the log, with this row
+        if seen:
+            self._judging.submit(seen.result)  # a step makes tables of the log, with this row
         verdict = asyncio.wrap_future(self._judging.submit(_verdict, call, reply, answers))
         verdict.add_done_callback(self._judged)
 
