@@ -35,10 +35,7 @@ LOW = 2**30  # priority of shadow answers; vLLM reads it with --scheduling-polic
 
 
 class Asked(dict[str, Any]):
-    """What a request asks of citer, checked here. What a client itself sends never has this type.
-
-    vLLM's `/inference/v1/generate` passes on all of a client's SamplingParams.
-    """
+    """What a request asks of citer, checked here. The JSON of a client never has this type."""
 
 
 def plug() -> None:

@@ -77,10 +77,7 @@ def as_text(value: Any) -> Any:
 
 
 def clean(field: str, value: str) -> str:
-    """Strip white space.
-
-    Raises RowError if the text has a damaged escape, half a character, or a heap of accents.
-    """
+    """Strip white space. Raises RowError for damaged escapes, half characters, heaps of accents."""
     for character, (name, letter) in UNESCAPED.items():
         if match := re.search(character + r"\w*", value):
             found = f"a {name} before {match.group()[1:]!r}: its backslash was not escaped in JSON"

@@ -29,9 +29,7 @@ def make_page(questions: Sequence[str]) -> HTMLResponse:
         f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    offered = "".join(
-        f'<option value="{escape(each)}">{escape(each)}</option>' for each in questions
-    )
+    offered = "".join(f'<option value="{escape(q)}">{escape(q)}</option>' for q in questions)
     headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
     # `no-store`: a browser that goes back shows no page with a key in it.
     headers |= {"Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
