@@ -167,7 +167,7 @@ class Answer:
 class Work:
     """Forwards run, positions computed (and written to the cache), positions attended to."""
 
-    forwards: int = 0
+    forwards: float = 0  # an integer, unless answers were repeated to fill a batch
     positions: int = 0
     kv_read: int = 0
 

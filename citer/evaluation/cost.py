@@ -18,7 +18,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from citer.config.params import EvaluateParams, ServeParams
@@ -94,7 +94,7 @@ class Prices:
         weights = slm.weight_bytes + router_weights, llm.weight_bytes
         return cls(*weights, slm.kv_bytes, llm.kv_bytes)
 
-    def moved(self, slm: Work, llm: Work) -> int:
+    def moved(self, slm: Work, llm: Work) -> float:
         return (
             slm.forwards * self.slm_weights
             + llm.forwards * self.llm_weights
@@ -122,7 +122,8 @@ class Batch(NamedTuple):
     def work(self, traces: Sequence[Trace]) -> tuple[Work, Work]:
         """Return the work of the SLM and of the LLM if `slots` answers are in flight at a time.
 
-        Each forward runs one model for all rows that need it.
+        Each forward runs one model for all rows that need it. Fewer than two answers per slot are
+        repeated up to two, since empty slots are no batch. Their forwards are then scaled back.
         """
         slm, llm = Work(), Work()
         for trace in traces:
@@ -131,9 +132,17 @@ class Batch(NamedTuple):
                 total.positions += own.positions
                 total.kv_read += own.kv_read
         if self.slots > 1:
-            count = _in_lockstep if self.schedule == "lockstep" else _forwards
-            slm.forwards, llm.forwards = count(traces, self)
+            full = max(len(traces), 2 * self.slots)
+            counted = self.forwards([*islice(cycle(traces), full)])
+            if full > len(traces):
+                counted = [n * len(traces) / full for n in counted]
+            slm.forwards, llm.forwards = counted
         return slm, llm
+
+    def forwards(self, traces: Sequence[Trace]) -> Sequence[float]:
+        """Count the forwards of the SLM and of the LLM for each answer once, as an engine runs."""
+        count = _in_lockstep if self.schedule == "lockstep" else _forwards
+        return count(traces, self)
 
 
 def batches(sizes: Iterable[int], schedules: Sequence[Schedule] = ("delayed",)) -> list[Batch]:

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, pairwise, repeat
-from math import ceil
 from statistics import fmean
 from time import perf_counter
 from typing import NamedTuple
@@ -24,7 +23,7 @@ from citer.decoding.policy import CERTAINTIES, Policy, StepView
 from citer.evaluation.cost import Batch, Prices, Trace
 from citer.models.pair import Pair, Text, length_buckets, predict
 from citer.pairs.probe import Reply
-from citer.pairs.profile import BOUND, COLUMNS, FILLING, Agreement, forwards
+from citer.pairs.profile import BOUND, COLUMNS, Agreement, forwards
 from citer.rule import LLM, Rule
 
 RISKS = (*(tenth / 10 for tenth in range(1, 10)), 0.95)
@@ -125,13 +124,12 @@ def priced(pair: Pair, answers: Sequence[Forced]) -> list[Priced]:
 
 
 def agreement(answers: Sequence[Forced]) -> Agreement:
-    """Return what other sizes need. The answers are repeated to fill the largest batch."""
+    """Return what other sizes need."""
     agrees = [each for answer in answers for each in answer.agrees]
-    times = ceil(FILLING / len(answers))
-    named = {
-        f"{rule:.4g}" if rule else BOUND: _traces(rule, answers) for rule in (LLM, *rules(answers))
+    shared = {
+        f"{rule:.4g}" if rule else BOUND: forwards(_traces(rule, answers))
+        for rule in (LLM, *rules(answers))
     }
-    shared = {name: forwards(own * times) for name, own in named.items()}
     return Agreement(fmean(agrees), len(agrees), shared)
 
 
@@ -139,7 +137,7 @@ def _traces(rule: Rule | None, answers: Sequence[Forced]) -> list[Trace]:
     return [Trace.of(own.prompt_len, len(own.agrees), visits(rule, own)) for own in answers]
 
 
-def _moved(prices: Prices, traces: Sequence[Trace]) -> list[int]:
+def _moved(prices: Prices, traces: Sequence[Trace]) -> list[float]:
     """Return the bytes that all answers move in each batch."""
     return [prices.moved(*batch.work(traces)) for batch in COLUMNS]
 

@@ -31,7 +31,6 @@ BATCHES = batches((1, 8, 32))
 COLUMNS = [own for own in batches((8, 32, 128)) if own.slots == 1 or own.schedule == "delayed"]
 ALONE, BOUND = "score 1", "bound"  # the LLM alone; visits only where the SLM is wrong
 ANSWERS = 64
-FILLING = 256  # answers, the largest batch twice
 LONGEST = 128  # tokens of an answer
 GIB = 2**30
 UNITS = ((2**40, "TiB"), (GIB, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
@@ -127,8 +126,8 @@ class Profile:
 
     def at_share(self, fraction: float) -> tuple[Forwards, Forwards]:
         """Return the forwards of routed decoding at an LLM share, and those of the LLM alone."""
-        routed, whole = (self._routed(each) * (FILLING // ANSWERS) for each in (fraction, 1.0))
-        return forwards(routed), [(0.0, llm) for _, llm in forwards(whole)]
+        routed, whole = (forwards(self._routed(each)) for each in (fraction, 1.0))
+        return routed, [(0.0, llm) for _, llm in whole]
 
     def moved(self, own: Forwards, column: int, positions: int) -> float:
         """Return the bytes if each forward reads so many positions, which no two answers share."""
@@ -151,7 +150,7 @@ class Profile:
             traces.append(self._trace(visits))
         return traces
 
-    def _alone(self, batch: Batch) -> int:
+    def _alone(self, batch: Batch) -> float:
         alone = self._trace([Visit(0, n, n) for n in range(self._tokens)])
         return self.prices.moved(*batch.work([alone] * ANSWERS))
 

@@ -18,7 +18,11 @@ PRICES = Prices(slm_weights=100, llm_weights=1000, slm_kv=1, llm_kv=10)
 
 
 def work_of(traces: list[Trace], slots: int, schedule: Schedule = "plain") -> tuple[Work, Work]:
-    return Batch("", slots, schedule).work(traces)
+    """Return the work of these answers, each of them once, as an engine counts it."""
+    batch = Batch("", slots, schedule)
+    slm, llm = batch.work(traces)
+    slm.forwards, llm.forwards = batch.forwards(traces)
+    return slm, llm
 
 
 def work(trace: Trace) -> tuple[Work, Work]:
@@ -82,6 +86,15 @@ def test_a_freed_slot_is_refilled_at_the_next_step():
     traces = [routed(5, "SSSS"), routed(5, "S"), routed(5, "S"), routed(5, "S")]
     slm, _ = work_of(traces, slots=2)
     assert slm.forwards == 1 + 2 + 2 + 1
+
+
+@pytest.mark.parametrize("schedule", ["plain", "delayed", "lockstep"])
+def test_few_answers_share_forwards_as_many_equal_ones_do(schedule: Schedule) -> None:
+    """An answer costs the same whether 20 or 256 of its kind fill a batch of 128."""
+    batch, each = Batch("", 128, schedule), routed(5, "SSLSL")
+    few, many = batch.work([each] * 20), batch.work([each] * 256)
+    assert PRICES.moved(*few) / 20 == PRICES.moved(*many) / 256
+    assert many[1].forwards == 2 * 2  # two batches of two visits
 
 
 def test_batching_never_changes_positions():

@@ -58,7 +58,7 @@ def test_under_a_cap_the_engine_answers_as_vllm_and_the_cost_has_its_forwards(
     traces = [
         Trace.of(len(ids), len(own[key].token_ids), own[key].visits) for key, ids in PROMPTS.items()
     ]
-    assert Batch("", 4, "lockstep").work(traces)[1].forwards == lockstep.forwards
+    assert Batch("", 4, "lockstep").forwards(traces)[1] == lockstep.forwards
 
 
 @torch.inference_mode()
