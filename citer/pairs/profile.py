@@ -129,11 +129,15 @@ class Profile:
         routed, whole = (forwards(self._routed(each)) for each in (fraction, 1.0))
         return routed, [(0.0, llm) for _, llm in whole]
 
-    def moved(self, own: Forwards, column: int, positions: int) -> float:
-        """Return the bytes if each forward reads so many positions, which no two answers share."""
+    def moved(self, own: Forwards, column: int, positions: int, by_head: bool = False) -> float:
+        """Return the bytes if each forward reads so many positions, which no two answers share.
+
+        Each forward of the SLM reads the router's head if it scores the drafts.
+        """
         prices, (slm, llm), (slm_rows, llm_rows) = self.prices, own[column], own[0]
+        slm_weights = prices.slm_weights if by_head else self.slm.model.weight_bytes
         kv = slm_rows * prices.slm_kv + llm_rows * prices.llm_kv
-        return slm * prices.slm_weights + llm * prices.llm_weights + positions * kv
+        return slm * slm_weights + llm * prices.llm_weights + positions * kv
 
     def pays_to(self, batch: Batch) -> float:
         """Return the largest LLM share in percent steps with a cost below 1, or 0."""
@@ -233,22 +237,22 @@ def _costs(profile: Profile) -> Table:
 
 def show_agreement(profile: Profile, measured: Agreement, share: float | None) -> None:
     """Print what the best exact rules cost at these sizes, and routing with an LLM share."""
-    rules = measured.rules.items()
+    drafted = [(rule, own) for rule, own in measured.rules.items() if " from " not in rule]
     columns = {
-        kind: ([own for rule, own in rules if kind in rule], measured.rules[ALONE])
+        kind: ([own for rule, own in drafted if kind in rule], measured.rules[ALONE], False)
         for kind in ("risk", "every", BOUND)
     }
     if share is not None:
         routed, alone = profile.at_share(share)
-        columns[f"deployed, f {share:.3g}"] = [routed], alone
+        columns[f"deployed, f {share:.3g}"] = [routed], alone, True
     where = f"{measured.agreement:.1%} of {measured.tokens:,} positions"
     title = f"The best exact rules, if the models agree at {where}: bytes, the LLM delayed"
     table = Table("batch", "positions", *columns, box=box.SIMPLE_HEAD, title=title)
     for positions, (n, batch) in product((1024, 8192), enumerate(COLUMNS)):
         costs = (
-            min(profile.moved(each, n, positions) for each in own)
+            min(profile.moved(each, n, positions, by_head) for each in own)
             / profile.moved(llm, n, positions)
-            for own, llm in columns.values()
+            for own, llm, by_head in columns.values()
         )
         table.add_row(str(batch.slots), f"{positions:,}", *(f"{cost:.2f}" for cost in costs))
     Console().print(table, highlight=False)

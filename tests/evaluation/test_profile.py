@@ -120,6 +120,8 @@ AGREED = Agreement(
         "every 2 audit 1": [(1.2, 0.5), (0.2, 0.1), (0.05, 0.02), (0.02, 0.01)],
         "every 4 audit 1": [(1.4, 0.4), (0.25, 0.11), (0.05, 0.02), (0.02, 0.01)],
         "risk 0.5 audit 1 by entropy": [(1.1, 0.3), (0.2, 0.1), (0.05, 0.02), (0.02, 0.01)],
+        "risk 0.5 audit 1 from lookup": [(0, 0.1)] * 4,  # no draft of the SLM: in no column
+        "every 4 audit 1 from both": [(0.1, 0.1)] * 4,
         "bound": [(1, 0.25), (0.13, 0.08), (0.04, 0.02), (0.01, 0.01)],
     },
 )
@@ -131,11 +133,13 @@ def test_measured_rules_have_the_bytes_of_their_forwards_at_other_sizes(
     """At batch 8 a forward reads the weights once, and 1,024 keys and values of each answer."""
     slm, llm = (size.model for size in pair)
     of, rules = profile(pair), AGREED.rules
-    head = of.prices.slm_weights - slm.weight_bytes
-    own = 0.25 * (slm.weight_bytes + head) + 0.11 * llm.weight_bytes
+    own = 0.25 * slm.weight_bytes + 0.11 * llm.weight_bytes
     own += 1024 * (1.4 * slm.kv_bytes + 0.4 * llm.kv_bytes)
     alone = llm.weight_bytes / 8 + 1024 * llm.kv_bytes
     assert of.moved(rules["every 4 audit 1"], 1, 1024) == pytest.approx(own)
+    head = of.prices.slm_weights - slm.weight_bytes
+    by_head = of.moved(rules["every 4 audit 1"], 1, 1024, by_head=True)
+    assert by_head == pytest.approx(own + 0.25 * head, rel=1e-12)
     assert of.moved(rules["score 1"], 1, 1024) == pytest.approx(alone)
 
 
@@ -144,7 +148,7 @@ def test_a_share_costs_what_the_profile_says(pair: list[ModelSize]) -> None:
     of = profile(pair)
     routed, alone = of.at_share(0.1)
     for place, batch in enumerate(COLUMNS):
-        share = of.moved(routed, place, 448) / of.moved(alone, place, 448)
+        share = of.moved(routed, place, 448, by_head=True) / of.moved(alone, place, 448)
         if batch in BATCHES:
             assert share == pytest.approx(of.cost(0.1, batch), rel=0.003)
         assert share < 1
@@ -174,7 +178,7 @@ def test_after_a_probe_the_command_prices_its_rules(
     assert call(command) == 0
     shown = " ".join(capsys.readouterr().out.split())
     routed, alone = of.at_share(0.05)
-    share = of.moved(routed, 0, 8192) / of.moved(alone, 0, 8192)
+    share = of.moved(routed, 0, 8192, by_head=True) / of.moved(alone, 0, 8192)
     assert "deployed, f 0.05" in shown
     assert f" 1 8,192 {line} {share:.2f} 8 8,192 " in shown
 
