@@ -95,10 +95,11 @@ class Branch(NamedTuple):
     def prefix_ids(self) -> tuple[int, ...]:
         return (*self.example.reference_ids[: self.position], self.token)
 
-    def request(self) -> Request:
+    def request(self, new_tokens: int) -> Request:
         """Its trunk is the prompt and the reference, which all branches of a problem share."""
         prompt_ids, reference_ids = map(tuple, self.example)
-        return Request(self.key, prompt_ids, self.prefix_ids, prompt_ids + reference_ids)
+        own = (self.key, prompt_ids, self.prefix_ids, prompt_ids + reference_ids)
+        return Request(*own, max_new_tokens=new_tokens)
 
 
 class Contest(NamedTuple):

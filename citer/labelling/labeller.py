@@ -13,6 +13,7 @@ import pyarrow as pa
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.data.tasks.grading import WRONG, Grade, assess
+from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import Policy
 from citer.executors.base import Executor
@@ -57,14 +58,21 @@ class Rollout:
         return Decision(label, "rollout", slm.correct, llm.correct, slm.failure or llm.failure)
 
     def _grades(self, branches: Iterable[Branch]) -> Iterator[tuple[str, Grade]]:
-        """Finish the branches and yield the key and grade of each, in any order."""
-        pair, unfinished = self.engine.pair, dict[str, Branch]()
+        """Finish the branches and yield the key and grade of each, in any order.
+
+        With its prefix, no branch is longer than an answer may be.
+        """
+        pair, most = self.engine.pair, self.engine.limits.max_new_tokens
+        unfinished, requests = dict[str, Branch](), list[Request]()
         for branch in branches:
-            if pair.ended(branch.prefix_ids):
+            left = most - len(branch.prefix_ids)
+            if left >= 0 and pair.ended(branch.prefix_ids):
                 yield branch.key, assess(branch.problem, pair.text(branch.prefix_ids))
+            elif left < 1:
+                yield branch.key, WRONG
             else:
                 unfinished[branch.key] = branch
-        requests = (branch.request() for branch in unfinished.values())
+                requests.append(branch.request(left))
         for answer in self.engine.decode(requests, self.policy):
             branch = unfinished[answer.key]
             text = pair.text(branch.prefix_ids + answer.token_ids)

@@ -41,10 +41,10 @@ def check_fits(
 def check_examples(
     examples: Mapping[str, Encoded], context: int, new_tokens: int = 0, setting: str = ""
 ) -> None:
-    """Raise InputError for the first problem that does not fit with its reference."""
+    """Raise InputError for the first problem that does not fit with its reference or an answer."""
     for key, (prompt_ids, reference_ids) in examples.items():
-        length = len(prompt_ids) + len(reference_ids)
-        check_fits(f"problem {key}", length, context, new_tokens, setting)
+        check_fits(f"problem {key}", len(prompt_ids) + len(reference_ids), context)
+        check_fits(f"problem {key}", len(prompt_ids), context, new_tokens, setting)
 
 
 def check_longest(

@@ -103,12 +103,8 @@ def _check_rows(splits: Splits, folders: PairFolder, params: Params) -> None:
 
 
 def _check_written(splits: Splits, folders: PairFolder, params: Params) -> None:
-    """Check that the LLM's longest answer has room as a reference, wherever it will be one."""
-    most, source = params.decode.max_new_tokens, params.references.source
-    sft, preference = asked(splits["sft"], source), asked(splits["preference"], source)
-    named = paths.named(preference, paths.problems)
-    # A rollout may begin after any token of a reference.
-    check_room(named, folders, 2 * most, "twice decode.max_new_tokens")
+    """Check that the LLM's longest answer has room in a training row, if it will be one."""
+    most, sft = params.decode.max_new_tokens, asked(splits["sft"], params.references.source)
     if sft and params.finetune.epochs:
         examples = [*folders.prompts.encode_all(sft).values()]
         check_longest(sft, examples, params.finetune.max_length, most)

@@ -22,14 +22,14 @@ from tests.decoding.reference import Uncached
 from tests.heads import random_router
 from tests.labelling.conftest import Taught
 
-NEW_TOKENS = 20
+LONGEST = 28  # tokens of an answer; one of the references is longer
 TAU = 0.5
 
-Finish = Callable[[list[int]], list[int]]
+Finish = Callable[[list[int], int], list[int]]  # of ids, by at most so many tokens
 
 
 def _label(taught: Taught, policy: Policy, slots: int = 3) -> pa.Table:
-    engine = Engine(taught.pair, slots, NEW_TOKENS)
+    engine = Engine(taught.pair, slots, LONGEST)
     labeller = Labeller(taught.problems, taught.examples, Rollout(engine, policy), 1)
     return labeller.label(taught.tokens, lambda _: None)
 
@@ -47,12 +47,12 @@ def _greedy(model: LanguageModel, ids: list[int]) -> tuple[torch.Tensor, int]:
 
 
 def _alone(taught: Taught) -> Finish:
-    def finish(ids: list[int]) -> list[int]:
+    def finish(ids: list[int], room: int) -> list[int]:
         slm = taught.pair.slm.network
         return slm.generate(
             torch.tensor([ids]),
             do_sample=False,
-            max_new_tokens=NEW_TOKENS,
+            max_new_tokens=room,
             eos_token_id=list(taught.pair.eos_ids),
         )[0, len(ids) :].tolist()
 
@@ -60,9 +60,9 @@ def _alone(taught: Taught) -> Finish:
 
 
 def _routed(taught: Taught, router: Router) -> Finish:
-    def finish(ids: list[int]) -> list[int]:
+    def finish(ids: list[int], room: int) -> list[int]:
         written: list[int] = []
-        while len(written) < NEW_TOKENS and written[-1:] != [taught.pair.eos_ids[0]]:
+        while len(written) < room and written[-1:] != [taught.pair.eos_ids[0]]:
             feature_1F, token = _greedy(taught.pair.slm, ids + written)
             if router.heads["stand"].score(feature_1F).item() < TAU:
                 token = _greedy(taught.pair.llm, ids + written)[1]
@@ -74,8 +74,12 @@ def _routed(taught: Taught, router: Router) -> Finish:
 
 def _ends_right(taught: Taught, finish: Finish, key: str, answer: list[int]) -> bool:
     eos, prompt_ids = taught.pair.eos_ids[0], taught.examples[key].prompt_ids
-    whole = answer if answer[-1] == eos else answer + finish(prompt_ids + answer)
-    return whole[-1] == eos and grade(taught.problems[key], taught.pair.text(whole[:-1]))
+    room = LONGEST - len(answer)
+    unfinished = answer[-1] != eos and room > 0
+    whole = answer + finish(prompt_ids + answer, room) if unfinished else answer
+    return (
+        room >= 0 and whole[-1] == eos and grade(taught.problems[key], taught.pair.text(whole[:-1]))
+    )
 
 
 def _expected_row(taught: Taught, finish: Finish, key: str, position: int) -> dict:
@@ -139,9 +143,9 @@ def test_labels_under_audits_equal_brute_force(taught: Taught, router: Router) -
     """The first token of a branch is not pending: only tokens after it can be rolled back."""
     policy = routed(router, Rule("risk", TAU, 0.5))
 
-    def finish(ids: list[int]) -> list[int]:
+    def finish(ids: list[int], room: int) -> list[int]:
         request = Request("", tuple(ids))
-        return Uncached(taught.pair, request, policy, NEW_TOKENS).run().written
+        return Uncached(taught.pair, request, policy, room).run().written
 
     rows = _label(taught, policy).to_pylist()
     keys = list(taught.problems)[:2]
@@ -180,7 +184,7 @@ def test_a_branch_that_ends_the_answer_is_graded_without_decoding(taught: Taught
         Contest(*[_branch(taught, "math-0", position, token)] * 2)
         for position in (last, 3)  # the whole reference; its beginning, which has no answer
     ]
-    engine = Engine(pair, 2, NEW_TOKENS)
+    engine = Engine(pair, 2, LONGEST)
     counted: list[float] = []
     decisions = Rollout(engine, SLM_ALONE)(contests, counted.append)
     assert decisions == [Decision(1, "rollout", True), Decision(1, "rollout", False, False)]
@@ -197,7 +201,7 @@ def test_a_truncated_rollout_is_wrong_even_if_its_answer_is_right(taught: Taught
     )
     branch = _branch(taught, "math-0", last, token)
     assert grade(branch.problem, taught.pair.text(branch.prefix_ids))
-    engine = Engine(taught.pair, 1, max_new_tokens=1)
+    engine = Engine(taught.pair, 1, len(branch.prefix_ids) + 1)
     [decision] = Rollout(engine, SLM_ALONE)([Contest(branch, branch)], lambda _: None)
     assert decision == Decision(1, "rollout", False, False)
 
@@ -208,11 +212,29 @@ def test_rollouts_of_a_problem_share_one_forward_of_its_prompt_and_reference(
     example = taught.examples["math-0"]
     length = len(example.prompt_ids) + len(example.reference_ids)
     branches = [_branch(taught, "math-0", position, 65) for position in range(2, 10)]
-    engine = Engine(taught.pair, 8, max_new_tokens=1)
+    engine = Engine(taught.pair, 8, max_new_tokens=11)
     Rollout(engine, SLM_ALONE)([Contest(*branches[:1] * 2)], lambda _: None)
     once = engine.slm_work.positions
     assert once >= length - 1
-    engine = Engine(taught.pair, 8, max_new_tokens=1)
+    engine = Engine(taught.pair, 8, max_new_tokens=11)
     contests = [Contest(branch, branch) for branch in branches]
     Rollout(engine, SLM_ALONE)(contests, lambda _: None)
-    assert engine.slm_work.positions < once + 2 * len(branches)
+    decoded = sum(11 - len(branch.prefix_ids) for branch in branches)  # each branch twice
+    assert engine.slm_work.positions < once + 2 * decoded
+
+
+def test_a_rollout_is_no_longer_than_an_answer_may_be(taught: Taught) -> None:
+    """With its prefix it may have `most` tokens. Here a whole reference is one too many."""
+    reference_ids = taught.examples["math-0"].reference_ids
+    most, eos = len(reference_ids) - 1, taught.pair.eos_ids[0]
+    branches = [
+        _branch(taught, "math-0", most - 1, 65),  # no token is left for its end
+        _branch(taught, "math-0", most, eos),
+        _branch(taught, "math-0", 3, 65),
+    ]
+    engine, made = Engine(taught.pair, 3, most), list[Request]()
+    engine.check = made.append  # type: ignore[method-assign]
+    contests = [Contest(branch, branch) for branch in branches]
+    decisions = Rollout(engine, SLM_ALONE)(contests, lambda _: None)
+    assert decisions[:2] == [Decision(1, "rollout", False, False)] * 2
+    assert {request.max_new_tokens for request in made} == {most - 4}

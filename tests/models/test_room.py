@@ -24,11 +24,13 @@ def test_one_token_more_is_refused(length: int, new_tokens: int, tokens: str) ->
         check_fits("here", length, 8, new_tokens)
 
 
-def test_an_example_counts_with_its_reference() -> None:
+def test_an_example_counts_with_its_reference_or_with_an_answer() -> None:
     examples = {"a": Encoded([1, 2], [3]), "b": Encoded([1, 2], [3, 4])}
-    check_examples(examples, 4)
-    with pytest.raises(InputError, match=r"^problem a: 3 tokens and up to 2 more \(k\), expected"):
-        check_examples(examples, 4, 2, "k")
+    check_examples(examples, 4, 2, "k")
+    with pytest.raises(InputError, match=r"^problem a: 2 tokens and up to 3 more \(k\), expected"):
+        check_examples(examples, 4, 3, "k")
+    with pytest.raises(InputError, match=r"^problem b: 4 tokens, expected"):
+        check_examples(examples, 3)
 
 
 def test_a_question_must_fit_the_smaller_context(folders: TinyPair) -> None:

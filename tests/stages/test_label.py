@@ -188,6 +188,7 @@ def test_tokens_of_another_slm_than_the_finetuned_one_are_refused(
 
 
 def test_the_second_iteration_labels_both_families_under_the_first_router(scored: Params) -> None:
+    scored = decoding(scored, max_new_tokens=40)  # room to finish a reference in another way
     label.run(scored, 1)
     train.run(scored, 1)
     label.run(_with(scored, rule=Rule("score", 0.7)), 2)
