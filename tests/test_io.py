@@ -14,7 +14,6 @@ ROWS = [
         "gt_token": 7,
         "llm_token": 8,
         "llm_logprob_gt": -0.5,
-        "llm_margin": 0.25,
     }
     for row in range(3)
 ]
@@ -60,7 +59,7 @@ def test_hidden_states_round_trip_bit_for_bit(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [
-        (table().drop_columns("llm_margin"), "columns are"),
+        (table().drop_columns("llm_logprob_gt"), "columns are"),
         (
             table().set_column(1, "position", pa.array([0, 1, 2])),
             "column position is int64, expected int32",

@@ -95,8 +95,8 @@ def read_tokens(slm: Path, llm: Path, examples: Mapping[str, Encoded]) -> pa.Tab
 
     Raises InputError if the references in a half are not exactly those of `examples`.
     """
-    slm_half = _read_columns(slm, ["slm_token", "slm_logprob_gt", "slm_margin"], examples)
-    llm_half = _read_columns(llm, ["llm_token", "llm_logprob_gt", "llm_margin"], examples)
+    slm_half = _read_columns(slm, ["slm_token", "slm_logprob_gt"], examples)
+    llm_half = _read_columns(llm, ["llm_token", "llm_logprob_gt"], examples)
     halves = slm_half, llm_half
     return pa.table({name: half[name] for half in halves for name in half.column_names})
 

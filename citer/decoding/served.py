@@ -1,7 +1,6 @@
 """A verifier that asks a vLLM server, by token ids over `/v1/completions`."""
 
 from collections.abc import Sequence
-from heapq import nlargest
 from math import exp, inf, log1p
 from typing import cast
 
@@ -55,8 +54,8 @@ class ServedVerifier:
             for (ids, first), choice in zip(texts, choices, strict=True)
             for chances, token in zip(choice.of_prompt(first), ids[first:], strict=True)
         ]
-        token_N, logprob_N, margin_N = map(torch.tensor, zip(*rows, strict=True))
-        return ForcedScores(token_N.int(), logprob_N, margin_N)
+        token_N, logprob_N = map(torch.tensor, zip(*rows, strict=True))
+        return ForcedScores(token_N.int(), logprob_N)
 
     def _at_ends(self, queries: Sequence[Query]) -> dict[int, list[Verdict]]:
         """Return the verdicts of the queries with one position, by slot.
@@ -95,13 +94,12 @@ class ServedVerifier:
         odds = None if token is None else exp(kept.get(token, -inf) - kept[choice])
         return Verdict(choice, odds)
 
-    def scores(self, chances: Chances, token: int) -> tuple[int, float, float]:
+    def scores(self, chances: Chances, token: int) -> tuple[int, float]:
         """Return the fields of `ForcedScores`. Ids that do not count have no probability."""
         kept = self._counted(chances)
-        first, second = nlargest(2, kept.values())
         lost = sum(map(exp, chances.values())) - sum(map(exp, kept.values()))
         logprob = kept.get(token, LEAST) - log1p(-min(lost, MOST_LOST))
-        return self.verdict(chances, token).token, logprob, first - second
+        return self.verdict(chances, token).token, logprob
 
     def _counted(self, chances: Chances) -> Chances:
         """Keep the ids of the vocabulary. The first EOS gets the largest value of all of them."""

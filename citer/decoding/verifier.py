@@ -56,7 +56,6 @@ class ForcedScores(NamedTuple):
 
     token_N: Tensor  # int32, the LLM's choice
     logprob_N: Tensor  # float32, of the text's token, in nats
-    margin_N: Tensor  # float32, largest minus second largest log-probability
 
 
 class Verifier(Protocol):
@@ -133,13 +132,13 @@ class LocalVerifier:
 
     def score(self, texts: Sequence[Text]) -> ForcedScores:
         model, vocabulary, *_ = self._settings
-        parts = [_scores(predicted) for predicted in predict(model, vocabulary, texts)]
-        scores = ForcedScores(*map(torch.cat, zip(*parts, strict=True)))
-        if not scores.margin_N.isfinite().all():
-            raise InputError(
-                f"{self.card.path}: logits that are not finite, expected another pair.dtype"
-            )
-        return scores
+        parts = list[ForcedScores]()
+        for predicted in predict(model, vocabulary, texts):
+            if not predicted.logits_CV.amax(-1).isfinite().all():
+                expected = "expected another pair.dtype"
+                raise InputError(f"{self.card.path}: logits that are not finite, {expected}")
+            parts.append(_scores(predicted))
+        return ForcedScores(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def _row(query: Query) -> Row:
@@ -157,9 +156,7 @@ def _verdicts(query: Query, results: Sequence[Sequence[float]]) -> list[Verdict]
 
 def _scores(predicted: Predicted) -> ForcedScores:
     _, logits_CV, logprob_CV, given_C = predicted
-    first_C, second_C = logprob_CV.topk(2).values.unbind(1)
     return ForcedScores(
         logits_CV.argmax(-1).int().cpu(),
         logprob_CV.gather(1, given_C[:, None]).squeeze(1).float().cpu(),
-        (first_C - second_C).float().cpu(),
     )

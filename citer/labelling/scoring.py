@@ -104,8 +104,7 @@ def slm_half(model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]
 
 def llm_half(verifier: Verifier, texts: Sequence[Text]) -> Columns:
     """Compute the LLM's columns of the token table, one row per predicted token."""
-    names = ("llm_token", "llm_logprob_gt", "llm_margin")
-    return dict(zip(names, verifier.score(texts), strict=True))
+    return dict(zip(("llm_token", "llm_logprob_gt"), verifier.score(texts), strict=True))
 
 
 @torch.inference_mode()

@@ -70,7 +70,6 @@ LLM_TOKEN = pa.schema(
         *_POSITION,
         _required("llm_token", pa.int32()),
         _required("llm_logprob_gt", pa.float32()),  # nats
-        _required("llm_margin", pa.float32()),  # top-1 minus top-2 logit
     ]
 )
 
@@ -82,7 +81,7 @@ def slm_token(hidden_size: int) -> pa.Schema:
             *_POSITION,
             _required("slm_token", pa.int32()),
             _required("slm_logprob_gt", pa.float32()),
-            _required("slm_margin", pa.float32()),
+            _required("slm_margin", pa.float32()),  # top-1 minus top-2 logit
             _required("slm_entropy", pa.float32()),  # nats
             _required("slm_top_logprobs", pa.list_(pa.float32(), TOP_LOGPROBS)),
             _required("slm_hidden", pa.binary(2 * hidden_size)),

@@ -110,8 +110,8 @@ def test_a_served_llm_gives_the_same_scores(here: Pair, model: ServedModel) -> N
     vocabulary = here.vocabulary._replace(eos_ids=here.eos_ids[:1])
     halves = (half(llm, vocabulary) for llm in (model, here.llm))
     far, local = (score(each, examples, 60, lambda _: None).to_pydict() for each in halves)
-    for name in ("llm_logprob_gt", "llm_margin"):
-        assert far.pop(name) == pytest.approx(local.pop(name), abs=1e-6)
+    logprobs = far.pop("llm_logprob_gt")
+    assert logprobs == pytest.approx(local.pop("llm_logprob_gt"), abs=1e-6)
     assert far == local
 
 
@@ -122,13 +122,11 @@ def test_choices_are_those_of_the_vocabulary(model: ServedModel, size: int) -> N
     vocabulary = Vocabulary(size, (5, 7, 11))
     chances = [dict(enumerate(row)) for row in logprob_NV.tolist()]
     choices_NV = vocabulary.choices(logprob_NV)
-    first_N, second_N = choices_NV.topk(2).values.unbind(1)
     verifier = ServedVerifier(model, vocabulary)
     for n, each in enumerate(chances):
-        token, logprob, margin = verifier.scores(each, 5)
+        token, logprob = verifier.scores(each, 5)
         assert token == choices_NV[n].argmax()
         assert logprob == pytest.approx(float(choices_NV[n].log_softmax(-1)[5]))
-        assert margin == pytest.approx(float(first_N[n] - second_N[n]))
         assert verifier.verdict(each, 7).odds == 0  # not the EOS that is written
         assert verifier.verdict(each, None) == Verdict(token, None)
 
