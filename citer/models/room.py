@@ -7,6 +7,7 @@ from citer.data.prompts import Encoded, PromptFormat
 from citer.errors import InputError
 from citer.models.folder import PairFolder
 
+SETTING = "decode.max_new_tokens"
 CHARACTERS = 16  # of a token, at most, on average over a text
 
 
@@ -38,13 +39,11 @@ def check_fits(
         )
 
 
-def check_examples(
-    examples: Mapping[str, Encoded], context: int, new_tokens: int = 0, setting: str = ""
-) -> None:
+def check_examples(examples: Mapping[str, Encoded], context: int, new_tokens: int = 0) -> None:
     """Raise InputError for the first problem that does not fit with its reference or an answer."""
     for key, (prompt_ids, reference_ids) in examples.items():
         check_fits(f"problem {key}", len(prompt_ids) + len(reference_ids), context)
-        check_fits(f"problem {key}", len(prompt_ids), context, new_tokens, setting)
+        check_fits(f"problem {key}", len(prompt_ids), context, new_tokens, SETTING)
 
 
 def check_longest(
@@ -58,7 +57,7 @@ def check_longest(
     longest = max(range(len(problems)), key=lengths.__getitem__)
     if lengths[longest] > max_length:
         problem = problems[longest]
-        answer = f" and an answer of {new_tokens} (decode.max_new_tokens)" if new_tokens else ""
+        answer = f" and an answer of {new_tokens} ({SETTING})" if new_tokens else ""
         raise InputError(
             f"sft problem {problem.problem_id} of {problem.source}: {lengths[longest]} tokens with "
             f"its prompt{answer}, the longest of all; expected at most {max_length} "
@@ -70,7 +69,7 @@ def check_room(
     questions: Iterable[tuple[str, Problem]],
     folders: PairFolder,
     max_new_tokens: int,
-    setting: str = "decode.max_new_tokens",
+    setting: str = SETTING,
 ) -> None:
     """Raise InputError for the first question without a prompt, or without room for its answer.
 

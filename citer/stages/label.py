@@ -102,8 +102,7 @@ def _read(params: Params, iteration: int) -> Inputs:
     folders = finetuned_pair(params)
     check_identity(identity, folders.identity(params.pair.dtype), paths.SLM_TOKENS)
     examples = folders.prompts.encode_all(problems.values())
-    room = params.decode.max_new_tokens
-    check_examples(examples, folders.context, room, "decode.max_new_tokens")
+    check_examples(examples, folders.context, params.decode.max_new_tokens)
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     methods = _methods(params, problems.values())
     return Inputs(methods, folders, identity, router, problems, examples, tokens)

@@ -69,7 +69,6 @@ def run(params: Params) -> None:
         splits[split] = read_of(splits[split], params.references.source)
     folders = base_pair(params)
     _check_rows(splits, folders, params)
-    _check_written(splits, folders, params)
     remove(paths.PASSED)
     chosen = choose_questions(splits["validation"], params.seed)
     pair = load_pair(folders, params.pair)
@@ -90,24 +89,19 @@ def run(params: Params) -> None:
 
 
 def _check_rows(splits: Splits, folders: PairFolder, params: Params) -> None:
-    """Encode each row as the later stages do. Embedded rows are alike: validation has enough."""
+    """Encode each row as the later stages do. Embedded rows are alike: validation has enough.
+
+    An answer that the LLM will write for a training row must have room in it.
+    """
     own = {split: [p for p in rows if p.source != "toy"] for split, rows in splits.items()}
     questions = [*splits["validation"], *own["test"]]
-    check_room(paths.named(questions, paths.problems), folders, params.decode.max_new_tokens)
-    encode, room = folders.prompts.encode_all, params.decode.max_new_tokens
-    examples = encode(own["preference"])
-    check_examples(examples, folders.context, room, "decode.max_new_tokens")
-    if own["sft"] and params.finetune.epochs:
-        rows = [*encode(own["sft"]).values()]
-        check_longest(own["sft"], rows, params.finetune.max_length)
-
-
-def _check_written(splits: Splits, folders: PairFolder, params: Params) -> None:
-    """Check that the LLM's longest answer has room in a training row, if it will be one."""
-    most, sft = params.decode.max_new_tokens, asked(splits["sft"], params.references.source)
-    if sft and params.finetune.epochs:
-        examples = [*folders.prompts.encode_all(sft).values()]
-        check_longest(sft, examples, params.finetune.max_length, most)
+    encode, most = folders.prompts.encode_all, params.decode.max_new_tokens
+    check_room(paths.named(questions, paths.problems), folders, most)
+    check_examples(encode(own["preference"]), folders.context, most)
+    by_llm = asked(splits["sft"], params.references.source)
+    for sft, written in ((own["sft"], 0), (by_llm, most)):
+        if sft and params.finetune.epochs:
+            check_longest(sft, [*encode(sft).values()], params.finetune.max_length, written)
 
 
 def _check(slm: Sequence[Reply], llm: Sequence[Reply], params: Params) -> None:

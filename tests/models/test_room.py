@@ -26,9 +26,11 @@ def test_one_token_more_is_refused(length: int, new_tokens: int, tokens: str) ->
 
 def test_an_example_counts_with_its_reference_or_with_an_answer() -> None:
     examples = {"a": Encoded([1, 2], [3]), "b": Encoded([1, 2], [3, 4])}
-    check_examples(examples, 4, 2, "k")
-    with pytest.raises(InputError, match=r"^problem a: 2 tokens and up to 3 more \(k\), expected"):
-        check_examples(examples, 4, 3, "k")
+    check_examples(examples, 4, 2)
+    with pytest.raises(
+        InputError, match=r"^problem a: 2 tokens and up to 3 more \(decode\.max_new_tokens\), "
+    ):
+        check_examples(examples, 4, 3)
     with pytest.raises(InputError, match=r"^problem b: 4 tokens, expected"):
         check_examples(examples, 3)
 
