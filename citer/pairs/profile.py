@@ -122,12 +122,12 @@ class Profile:
 
     def cost(self, fraction: float, batch: Batch) -> float:
         """Return the bytes of routed decoding at an LLM share, relative to the LLM alone."""
-        return self.prices.moved(*batch.work(self._routed(fraction))) / self._alone(batch)
+        routed, alone = (batch.work(own) for own in (self._routed(fraction), self._alone))
+        return self.prices.moved(*routed) / self.prices.moved(*alone)
 
     def at_share(self, fraction: float) -> tuple[Forwards, Forwards]:
         """Return the forwards of routed decoding at an LLM share, and those of the LLM alone."""
-        routed, whole = (forwards(self._routed(each)) for each in (fraction, 1.0))
-        return routed, [(0.0, llm) for _, llm in whole]
+        return forwards(self._routed(fraction)), forwards(self._alone)
 
     def moved(self, own: Forwards, column: int, positions: int, by_head: bool = False) -> float:
         """Return the bytes if each forward reads so many positions, which no two answers share.
@@ -154,9 +154,9 @@ class Profile:
             traces.append(self._trace(visits))
         return traces
 
-    def _alone(self, batch: Batch) -> float:
-        alone = self._trace([Visit(0, n, n) for n in range(self._tokens)])
-        return self.prices.moved(*batch.work([alone] * ANSWERS))
+    @property
+    def _alone(self) -> list[Trace]:
+        return [self._trace([Visit(0, n, n) for n in range(self._tokens)])] * ANSWERS
 
     def _trace(self, visits: Sequence[Visit]) -> Trace:
         return Trace.of(self.positions - self._tokens, self._tokens, visits)
