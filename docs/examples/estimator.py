@@ -113,7 +113,7 @@ def read(
     found, start = list[Forced](), 0
     for text in texts:
         own = slice(start, start + len(text.ids) - text.first)
-        found.append(Forced(text.first, agrees[own], {k: v[own] for k, v in scores.items()}))
+        found.append(Forced(text.first, agrees[own], {k: v[own] for k, v in scores.items()}, []))
         start = own.stop
     return found
 

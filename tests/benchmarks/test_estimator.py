@@ -50,7 +50,7 @@ def test_a_hundred_rounds_move_the_estimator_by_a_damped_newton_step(example: Mo
 def test_an_exact_rule_visits_at_each_first_draft_that_differs(example: ModuleType) -> None:
     agrees = [True, True, False, True, True, True]
     scores = {"largest probability": [0.9, 0.6, 0.9, 0.9, 0.9, 0.5]}
-    answer = example.Forced(5, agrees, scores)
+    answer = example.Forced(5, agrees, scores, [])
     visits = example.visits(answer, 0.6, "largest probability", example.Estimator(16))
     found = [(visit.drafted, visit.seen, visit.kept) for visit in visits]
     # .9 * .6 < .6 after two drafts, both kept; then .9 * .9 * .5 < .6 after three.
