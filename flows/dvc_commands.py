@@ -28,11 +28,14 @@ class DvcError(RuntimeError):
     """A DVC command failed; the message is what DVC printed, as one line."""
 
 
-def dvc(*arguments: str) -> str:
-    """Run `dvc ARGUMENTS` and return what it printed. Raises DvcError."""
+def dvc(*arguments: str, whole: bool = False) -> str:
+    """Run `dvc ARGUMENTS` and return what it printed.
+
+    Raises DvcError; if `whole`, also if the cache lacks files, with which DVC is content.
+    """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
+    if done.returncode or (whole and "Missing cache files" in done.stderr):
         message = " ".join(done.stderr.partition(SUPPORT)[0].split())
         raise DvcError(f"dvc {' '.join(arguments)}: {message}")
     return done.stdout.strip()
@@ -71,11 +74,14 @@ def check_remote() -> None:
         raise InputError(f"DVC's remote {name}, {url}, needs {extra}")
 
 
-def push() -> None:
-    """Push to DVC's default remote, if there is one. Raises TemporaryError if it fails."""
+def push(whole: bool) -> None:
+    """Push to DVC's default remote, if there is one: the outputs of all stages if `whole`.
+
+    Raises TemporaryError if it fails.
+    """
     try:
         if has_remote():
-            dvc("push")
+            dvc("push", whole=whole)
     except DvcError as error:
         raise TemporaryError(f"no new champion, since the data are not pushed: {error}") from None
 

@@ -62,7 +62,7 @@ def _reproduce(name: str, commands: "_Commands") -> None:
     """Let DVC bring a stage up to date.
 
     Raises what a command raises, TemporaryError if DVC fails for a reason that may pass, and
-    InputError for its other errors.
+    InputError for its other errors, or if its cache lacks what the command wrote.
     """
     import dvc.dvcfile
     import dvc.stage.run
@@ -76,7 +76,8 @@ def _reproduce(name: str, commands: "_Commands") -> None:
     try:
         try:
             with Repo(_wait_for_lock=True) as repo:
-                repo.reproduce(name, single_item=True)
+                for stage in repo.reproduce(name, single_item=True):
+                    _check_cache(stage)
         except ReproductionError as error:
             raise error.__cause__ or error from None
     except LockError as error:
@@ -85,6 +86,13 @@ def _reproduce(name: str, commands: "_Commands") -> None:
         raise InputError(*str(error).split("\n")) from None
     except OSError as error:
         raise TemporaryError(str(error)) from None
+
+
+def _check_cache(stage: "Stage") -> None:
+    """Raise InputError if DVC could not copy an output: it only logs that, and goes on."""
+    for lost in (out for out in stage.outs if out.use_cache and out.changed_cache()):
+        remedy = f"free disk space, run `dvc commit --force {stage.addressing}`, then `citer run`"
+        raise InputError(f"{lost}: not whole in DVC's cache; {remedy}")
 
 
 @contextmanager

@@ -96,7 +96,7 @@ def _registration(tracked: Callable[[Store, Params], Run | None]) -> Registratio
         routers = children(store, run.info.run_id) or [run]
         known = _registered(store, params.register_.model_name, run, routers[-1])
         last = known or _register(store, routers, params)
-    push()
+    push(whole=routers != [run])  # an early router's later stages have no outputs yet
     if not known:
         with exclusively():
             last = _judge(store, run, routers[-1], last, params)

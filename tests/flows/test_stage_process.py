@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from citer.errors import InputError
 from flows.dvc_commands import LOCK, dvc
 from flows.repro import reproduce
 from flows.stage_process import StageError
@@ -30,6 +31,8 @@ import flows.preload
 """
 # Kills the keeper of the stage, the parent of its worker, as Linux may do if memory runs out.
 KILLS_KEEPER = "kill -9 $(cut -d ' ' -f 4 /proc/$PPID/stat); touch written; sleep 600"
+# Then the process of the stage writes no file that is larger, as on a disk that is nearly full.
+FILLS = "mkdir d; head -c 9000000 /dev/zero > d/a; prlimit --pid $PPID --fsize=5000000"
 
 REPRODUCE = """
 from datetime import timedelta
@@ -106,6 +109,15 @@ def test_dvc_finds_the_same_records_as_its_own(pipeline: Pipeline) -> None:
     LOCK.unlink()
     assert not reproduce("prepare", HOUR, print)
     assert LOCK.read_bytes() == ours
+
+
+def test_a_folder_that_dvc_could_not_copy_whole_ends_the_run(pipeline: Pipeline) -> None:
+    """DVC logs this, and goes on."""
+    pipeline({"fills": {"cmd": FILLS, "outs": ["d"]}})
+    with pytest.raises(InputError, match=r"^d: not whole .* run `dvc commit --force fills`, then"):
+        reproduce("fills", HOUR, print)
+    dvc("commit", "--force", "fills")
+    assert not reproduce("fills", HOUR, print)
 
 
 def test_a_link_to_a_persistent_output_stays(pipeline: Pipeline, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from citer.errors import InputError, TemporaryError
 from citer.stages import paths
 from flows import dvc_commands
-from flows.dvc_commands import check_remote, dvc
+from flows.dvc_commands import check_remote, dvc, push
 from tests.flows.project import register, retrain
 from tests.flows.tracking.registered import holder, version, versions
 
@@ -46,6 +46,19 @@ def test_a_push_that_fails_leaves_the_champion_and_the_next_run_completes_it(
         shutil.rmtree(folder)
     dvc("pull")
     assert paths.preferences(2).read_bytes() == trained
+
+
+def test_outputs_that_the_cache_lacks_fail_a_push_of_the_whole(
+    project: Path, tmp_path: Path
+) -> None:
+    """DVC warns of them, and exits with 0."""
+    retrain(1)
+    dvc("commit", "--force")
+    shutil.rmtree(".dvc/cache/files")
+    remote(tmp_path / "remote")
+    push(whole=False)
+    with pytest.raises(TemporaryError, match=r"^no new champion, .* Missing cache files: md5: "):
+        push(whole=True)
 
 
 @pytest.mark.parametrize(("url", "missing"), [("gs://citer", True), ("/tmp/data", False)])
