@@ -135,7 +135,7 @@ def track(store: Store, params: Params, stages: Iterable[str]) -> Run:
     opened, ended = open_run(store), _ended(store)
     earlier = store.runs(f"tags.retraining = '{identity}'")
     below = children(store, opened.info.run_id) if opened else []
-    done = {run.data.tags["digest"]: run for run in below if run.info.status == "FINISHED"}
+    done = {run.data.tags["digest"]: run for run in below}
     for run in done.values():  # registered before there was a page
         store.client.log_artifact(run.info.run_id, str(paths.PAGE))
     finished = Counter(_parent(run) for run in earlier if run.info.status == "FINISHED")
@@ -149,7 +149,7 @@ def track(store: Store, params: Params, stages: Iterable[str]) -> Run:
     parent = opened or start_run(store)
     kept = {run.info.run_id for run in (parent, *done.values())}
     left = (run for run in earlier if _parent(run) in ended)
-    for run_id in {run.info.run_id for run in (*left, *below)} - kept:
+    for run_id in {run.info.run_id for run in left} - kept:
         _delete(store, run_id)  # interrupted, or partly deleted by hand
     tags = {"retraining": identity, **code_tags(), "dvc_lock": file_md5(LOCK)}
     _log_all(Retraining(store, params, parent, tags), routers, done)
@@ -184,6 +184,8 @@ def _log_all(retraining: Retraining, routers: Sequence[Iteration], done: Mapping
         store.client.log_artifact(run.info.run_id, str(paths.PAGE))
         _complete(store, run, f"router {router.number} ({tags['retraining'][:7]})", tags)
     _log_retraining(retraining)
+    for run in children(store, parent.info.run_id, finished=False):
+        _delete(store, run.info.run_id)  # interrupted, or made twice by a call that was repeated
     store.client.set_terminated(parent.info.run_id)
 
 
@@ -214,9 +216,12 @@ def _parent(run: Run) -> str:
     return run.data.tags.get("mlflow.parentRunId", run.info.run_id)
 
 
-def children(store: Store, parent: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
-    """Return the iterations of a retraining in order."""
-    runs = store.runs(f"tags.`mlflow.parentRunId` = '{parent}'", view)
+def children(
+    store: Store, parent: str, view: int = ViewType.ACTIVE_ONLY, finished: bool = True
+) -> list[Run]:
+    """Return the iterations of a retraining that are `finished`, or the other ones, in order."""
+    status = f"attributes.status {'=' if finished else '!='} 'FINISHED'"
+    runs = store.runs(f"tags.`mlflow.parentRunId` = '{parent}' and {status}", view)
     return sorted(runs, key=lambda run: int(run.data.tags["iteration"]))
 
 

@@ -184,6 +184,18 @@ def test_an_interrupted_log_of_a_retraining_is_replaced(
     assert register().startswith("citer-router version 2 promoted")
 
 
+def test_a_run_that_a_repeated_call_made_twice_is_deleted(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow's client repeats a call whose reply was lost."""
+    start = contents._start_below
+    monkeypatch.setattr(contents, "_start_below", lambda *args: (start(*args), start(*args))[1])
+    retrain(1)
+    store, _, iterations = tracked()
+    assert [child.data.tags["iteration"] for child in iterations] == ["1", "2"]
+    assert [run.info.status for run in store.runs("")] == ["FINISHED"] * 3
+
+
 def test_two_checkouts_with_equal_results_keep_each_others_runs(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

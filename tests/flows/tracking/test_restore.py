@@ -9,7 +9,9 @@ import pytest
 from citer.errors import InputError
 from citer.stages import paths
 from flows.dvc_commands import dvc
+from flows.tracking.registry import find_version, run_of
 from flows.tracking.restore import restore
+from flows.tracking.store import open_store
 from tests.flows.project import register, retrain
 
 pytestmark = pytest.mark.slow
@@ -127,6 +129,15 @@ def test_an_unexpected_error_leaves_everything_unchanged_and_names_the_copy(
         restore(A)
     assert present() == b
     assert re.search("kept in mlruns/before-restore/[0-9a-f]{12}", capsys.readouterr().out)
+
+
+def test_what_a_kill_left_of_a_run_does_not_matter(runs: Runs) -> None:
+    store = open_store("citer")
+    parent = run_of(find_version(store.client, "citer-router", A)).data.tags["mlflow.parentRunId"]
+    half = {"mlflow.parentRunId": parent, "iteration": "1"}
+    store.client.delete_run(store.client.create_run(store.experiment_id, tags=half).info.run_id)
+    restore(A)
+    assert present() == runs[0]
 
 
 def test_an_unknown_version_is_refused_before_anything_moves(runs: Runs) -> None:
