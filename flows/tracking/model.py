@@ -18,7 +18,6 @@ from mlflow.types import ColSpec, Schema
 from mlflow.utils.file_utils import local_file_uri_to_path
 from mlflow.utils.uri import is_local_uri
 
-import citer
 from citer.config.params import Params
 from citer.decoding.answer import Counts
 from citer.evaluation.choice import upper_bound
@@ -30,8 +29,8 @@ from citer.storage.tables import digest, read_json, replacing, table_metadata, w
 from flows.tracking.answers import ALONE, Method, read_graded
 from flows.tracking.store import Store, exclusively, home
 
-SERVING = Path(__file__).with_name("serving.py")
-CODE = Path(citer.__file__).parent
+# Of the current folder: in a worktree, the code of its commit, which this process may not run.
+SERVING, CODE = Path("flows/tracking/serving.py"), Path("citer")
 KEPT_SLM = "slm"  # the name of a logged model
 READY = LoggedModelStatus.READY
 CARDED = {"slm", "dtype", "prompt", "chat", "stop"}  # settings of the pair that its card has

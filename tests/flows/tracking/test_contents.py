@@ -196,6 +196,14 @@ def test_a_run_that_a_repeated_call_made_twice_is_deleted(
     assert [run.info.status for run in store.runs("")] == ["FINISHED"] * 3
 
 
+def test_a_model_has_the_code_of_the_current_folder(project: Path) -> None:
+    """Which in a worktree is the commit's; a checkout may have another one by now."""
+    retrain(1)
+    Path("citer/own.py").write_text("")
+    tracked()
+    assert len([*Path("mlruns").rglob("code/citer/own.py")]) == 2  # a model for each router
+
+
 def test_two_checkouts_with_equal_results_keep_each_others_runs(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
