@@ -54,10 +54,10 @@ def _restore(version: int, store: Store, made: Run) -> None:
             for run in children(store, parent, ViewType.ALL):  # a version may use a deleted one
                 _check_preferences(run)
         except BaseException as error:
-            _put(before)
             with suppress(DvcError):  # the files that it refuses to overwrite are unchanged
+                _put(before)
                 dvc("checkout", "--allow-missing")
-            if not isinstance(error, DvcError | InputError):
+            if not isinstance(error, InputError):
                 raise
             what = f"version {version}, made {_origin(made)}"
             raise InputError(f"{what}, is not restored: {error}") from None
@@ -99,11 +99,11 @@ def _put(wanted: Path) -> None:
     A file missing there is removed, and with a `.dvc` file the question that DVC's cache has.
     """
     gone = {*_state()} - {*_state(wanted)}
+    _copy(_state(wanted), wanted, Path())  # first: DVC may fail, below or under the present state
     for file in {*named(gone)} - {*differing(gone)}:
         remove(file)
     for file in gone:
         file.unlink()
-    _copy(_state(wanted), wanted, Path())
 
 
 def _copy(files: Sequence[Path], source: Path, target: Path) -> None:

@@ -3,13 +3,14 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from citer.config.params import load_params
 from citer.errors import InputError
-from flows.dvc_commands import dvc
+from flows.dvc_commands import DvcError, dvc
 from flows.own import add
 from flows.tracking import contents
 from flows.tracking.restore import restore
@@ -106,6 +107,22 @@ def test_questions_that_are_lost_or_changed_by_hand_leave_everything_unchanged(t
     with pytest.raises(InputError, match=f"{QUESTIONS} is neither in DVC's cache nor on its remo"):
         restore(A)
     assert own() == before
+
+
+def test_the_present_state_comes_back_also_if_dvc_fails_again(
+    twice: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(files: Collection[Path]) -> list[Path]:
+        if files:
+            raise DvcError("dvc status: no")
+        return []
+
+    restore(A)
+    before = Path(f"{QUESTIONS}.dvc").read_text(), Path("params.yaml").read_text()
+    monkeypatch.setattr("flows.tracking.restore.differing", fail)
+    with pytest.raises(InputError, match="is not restored: dvc status: no"):
+        restore(B)
+    assert before == (Path(f"{QUESTIONS}.dvc").read_text(), Path("params.yaml").read_text())
 
 
 def test_another_machine_pulls_the_questions(twice: Runs, tmp_path: Path) -> None:
