@@ -3,6 +3,7 @@
 DVC decides what is stale; Prefect starts and retries.
 """
 
+import errno
 import logging
 import os
 import time
@@ -82,8 +83,10 @@ def retrain(
         check_writable()
         use_device(device)
         outcome = in_worktree(here, log) if worktree else here()
-    except InputError as error:
-        return Failed(message=str(error), data=error)
+    except (InputError, OSError) as error:
+        if not (said := _said(error)):
+            raise
+        return Failed(message=str(said), data=said)
     return Completed(message=outcome, data=outcome)
 
 
@@ -101,12 +104,18 @@ def use_device(device: Device) -> None:
 
 
 def shorten(record: logging.LogRecord) -> bool:
-    """Put the line of an InputError in the place of its traceback. Keeps every record."""
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, InputError):
-        record.msg, record.args = str(error), ()
+    """Put the line of an error that has one in the place of its traceback. Keeps every record."""
+    if said := _said(record.exc_info[1] if record.exc_info else None):
+        record.msg, record.args = str(said), ()
         record.exc_info = record.exc_text = None
     return True
+
+
+def _said(error: BaseException | None) -> InputError | None:
+    """Return an error of which a line says enough; it stands for an OSError, as of a full disk."""
+    if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):  # these may be bugs
+        return TemporaryError(str(error))
+    return error if isinstance(error, InputError) else None
 
 
 def _retrain(timeout: timedelta, log: Log, minutes: float | None) -> str:

@@ -1,5 +1,7 @@
 """The whole flow under a real Prefect server: its messages on the terminal and in Prefect."""
 
+import errno
+import os
 import subprocess
 import sys
 from functools import partial
@@ -135,6 +137,25 @@ def test_any_other_error_keeps_its_traceback(
     with pytest.raises(KeyError):
         main()
     assert "Traceback" in caplog.text
+
+
+def test_a_full_disk_of_the_flow_itself_ends_in_one_line(
+    pipeline: Pipeline,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/code.json")
+
+    pipeline({"prepare": {"cmd": "true"}})
+    monkeypatch.setattr("flows.pipeline.plan", full)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    line = "citer: [Errno 28] No space left on device: 'data/code.json'"
+    assert capsys.readouterr().err.splitlines()[-1] == line
+    assert "Traceback" not in caplog.text
 
 
 def test_the_flow_imports_neither_torch_nor_transformers() -> None:
