@@ -13,16 +13,18 @@ from itertools import chain
 from multiprocessing import Pipe, set_forkserver_preload, util
 from multiprocessing.connection import Connection
 from operator import attrgetter
+from pathlib import Path
 from threading import Thread
 
 from dvc.repo import Repo
 from networkx import dfs_postorder_nodes, relabel_nodes
 from rich.text import Text
 
+from citer.config.params import load_params
 from citer.errors import InputError
 from citer.stages.paths import CODE
 from citer.storage.code import stage_digests
-from citer.storage.tables import write_json
+from citer.storage.tables import PARTIAL, remove, write_json
 from flows import stage_process
 from flows.dvc_commands import TMP, DvcError, Log, dvc, locked
 from flows.own import check_versioned, is_own
@@ -31,6 +33,7 @@ from flows.repair_dvc import repair
 from flows.stage_process import Answer, StageError, failure
 
 LOCK = TMP / "flow.lock"
+ITERATED = ("preferences", "routers", "answers", "reports", "transcripts")  # a folder for each k
 LAST_SECONDS = 10.0  # to wait for the last lines; a process that a kill left may hold the pipe
 
 # Every process of a stage imports the main module of the flow. A Prefect worker's takes seconds.
@@ -79,6 +82,7 @@ def plan() -> dict[str, bool]:
     # so write the digests here. No stage runs now: DVC would record the new digest with the
     # outputs of the old code.
     write_json(CODE, stage_digests())
+    _put_aside()
     try:
         stale = json.loads(dvc("status", "--json"))
     except DvcError as error:
@@ -88,6 +92,19 @@ def plan() -> dict[str, bool]:
     for name, after in stage_graph().items():
         fresh[name] = name not in stale and all(fresh[earlier] for earlier in after)
     return fresh
+
+
+def _put_aside() -> None:
+    """Move away what is left of iterations that params.yaml has no more.
+
+    `report` depends on whole folders, and would be stale wherever these are not.
+    """
+    known = load_params().iterations
+    for left in [*Path("data").glob("*/[1-9]*")]:
+        if left.parent.name in ITERATED and left.name.isdecimal() and left.name not in known:
+            remove(aside := PARTIAL / "unused" / left.relative_to("data"))
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            left.rename(aside)
 
 
 def reproduce(name: str, timeout: timedelta, log: Log) -> bool:

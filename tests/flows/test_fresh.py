@@ -10,6 +10,7 @@ import pytest
 from citer.errors import InputError
 from citer.stages.paths import CODE
 from citer.storage.code import stage_digests
+from citer.storage.tables import write_text
 from flows.dvc_commands import locked
 from flows.repro import LOCK, one_run, plan, reproduce, stage_graph
 from tests.flows.conftest import Pipeline
@@ -64,6 +65,19 @@ def test_the_digests_of_the_code_do_not_change_while_another_run_works(
         assert CODE.read_text() == "{}"
     waiting.join()
     assert json.loads(CODE.read_text()) == stage_digests()
+
+
+def test_what_is_left_of_later_iterations_is_put_aside(pipeline: Pipeline) -> None:
+    """Else `report`, which depends on whole folders, would be stale in every other checkout."""
+    pipeline(STAGES)
+    reports = Path("data/reports")
+    for name in ("0", "1", "2", "3", "rivals", "2-mine"):
+        write_text(reports / name / "a", name)
+    for _ in range(2):
+        write_text(reports / "3/a", "3")
+        plan()
+        assert {each.name for each in reports.iterdir()} == {"0", "1", "2", "rivals", "2-mine"}
+    assert Path("data/.partial/unused/reports/3/a").read_text() == "3"
 
 
 def test_a_dvc_yaml_that_dvc_cannot_read_is_reported_in_one_line(pipeline: Pipeline) -> None:
