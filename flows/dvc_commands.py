@@ -24,7 +24,7 @@ Log = Callable[[str], None]
 SUPPORT = "Having any troubles?"  # the last line of DVC's unexpected errors
 
 
-class DvcError(RuntimeError):
+class DvcError(TemporaryError):
     """A DVC command failed; the message is what DVC printed, as one line."""
 
 

@@ -225,7 +225,8 @@ def git(*arguments: str, folder: Path | str = ".") -> str:
 
     The repository's hooks do not run: they are made for people's own commits.
     """
-    command = ["git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *arguments]
+    settings = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
+    command = ["git", "-C", str(folder), *settings, *arguments]
     env = os.environ | {"GIT_TERMINAL_PROMPT": "0"}  # nobody could answer
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     if done.returncode:

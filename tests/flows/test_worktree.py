@@ -11,7 +11,7 @@ import pytest
 from citer.errors import InputError
 from citer.stages.paths import CODE, SUMMARY
 from citer.storage.tables import write_text
-from flows.dvc_commands import LOCK
+from flows.dvc_commands import LOCK, dvc
 from flows.tracking.store import home
 from flows.worktree import git, in_worktree
 from tests.flows.project import commit
@@ -148,6 +148,17 @@ def test_what_a_kill_left_of_a_folder_is_cleared(checkout: Path, state: str) -> 
         git("worktree", "lock", "--reason", "initializing", ".retrain/.new")
     in_worktree(writing("new"), print)
     assert worktrees() == []
+
+
+def test_a_dvc_file_may_have_any_name(checkout: Path) -> None:
+    Path("data/own/größe.jsonl").write_text("{}")
+    dvc("add", "data/own/größe.jsonl")
+    commit(checkout)
+
+    def retrain() -> str:
+        return Path("data/own/größe.jsonl").read_text()
+
+    assert in_worktree(retrain, print).startswith("{}; ")
 
 
 def test_other_folders_stay(checkout: Path) -> None:
