@@ -144,7 +144,13 @@ def _remove(tree: Path) -> None:
     """Remove a folder. If it is killed, the next retraining completes the removal."""
     (tree / ".git").unlink(missing_ok=True)
     shutil.rmtree(tree, ignore_errors=True)
-    git("worktree", "prune")  # removes what git stores about folders that are gone
+    # What git stores of them. `git worktree prune` would also forget folders of the user's that
+    # this machine does not see.
+    records = Path(git("rev-parse", "--git-path", "worktrees"))
+    for record in records.glob("*/gitdir"):
+        place = (record.parent / record.read_text().strip()).resolve()  # the file .git of a folder
+        if place.parents[1] == RETRAININGS.resolve() and not place.exists():
+            shutil.rmtree(record.parent)
 
 
 def check() -> None:

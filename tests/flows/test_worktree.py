@@ -150,6 +150,13 @@ def test_what_a_kill_left_of_a_folder_is_cleared(checkout: Path, state: str) -> 
     assert worktrees() == []
 
 
+def test_a_worktree_that_this_machine_does_not_see_stays_known(checkout: Path) -> None:
+    git("worktree", "add", "../mine")
+    Path("../mine").rename("../away")  # as in a container that has only the checkout
+    in_worktree(writing("new"), print)
+    assert "/mine " in git("worktree", "list")
+
+
 def test_a_dvc_file_may_have_any_name(checkout: Path) -> None:
     Path("data/own/größe.jsonl").write_text("{}")
     dvc("add", "data/own/größe.jsonl")
