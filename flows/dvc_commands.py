@@ -24,20 +24,16 @@ Log = Callable[[str], None]
 SUPPORT = "Having any troubles?"  # the last line of DVC's unexpected errors
 
 
-class DvcError(TemporaryError):
-    """A DVC command failed; the message is what DVC printed, as one line."""
-
-
 def dvc(*arguments: str, whole: bool = False) -> str:
     """Run `dvc ARGUMENTS` and return what it printed.
 
-    Raises DvcError; if `whole`, also if the cache lacks files, with which DVC is content.
+    Raises TemporaryError with DVC's message, if `whole` also for files that DVC only says it lacks.
     """
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or (whole and "Missing cache files" in done.stderr):
         message = " ".join(done.stderr.partition(SUPPORT)[0].split())
-        raise DvcError(f"dvc {' '.join(arguments)}: {message}")
+        raise TemporaryError(f"dvc {' '.join(arguments)}: {message}")
     return done.stdout.strip()
 
 
@@ -82,7 +78,7 @@ def push(whole: bool) -> None:
     try:
         if has_remote():
             dvc("push", whole=whole)
-    except DvcError as error:
+    except TemporaryError as error:
         raise TemporaryError(f"no new champion, since the data are not pushed: {error}") from None
 
 

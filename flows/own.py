@@ -9,11 +9,11 @@ from pathlib import Path
 
 from citer.config.params import Params
 from citer.data.tasks import own
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from citer.progress import say
 from citer.stages.own import check_own
 from citer.storage.tables import digest, remove, replacing
-from flows.dvc_commands import DvcError, dvc
+from flows.dvc_commands import dvc
 
 OWN = Path(own.OWN)
 SUFFIX = ".dvc"
@@ -33,7 +33,7 @@ def add(paths: Sequence[Path], params: Params) -> None:
         _copy(path, place)
     try:
         dvc("add", *map(str, places.values()))
-    except DvcError as error:
+    except TemporaryError as error:
         for place in new.values():
             remove(place)
         raise InputError(str(error)) from None

@@ -21,12 +21,12 @@ from networkx import dfs_postorder_nodes, relabel_nodes
 from rich.text import Text
 
 from citer.config.params import load_params
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from citer.stages.paths import CODE
 from citer.storage.code import stage_digests
 from citer.storage.tables import PARTIAL, remove, write_json
 from flows import stage_process
-from flows.dvc_commands import TMP, DvcError, Log, dvc, locked
+from flows.dvc_commands import TMP, Log, dvc, locked
 from flows.own import check_versioned, is_own
 from flows.process_tree import received, tree
 from flows.repair_dvc import repair
@@ -85,7 +85,7 @@ def plan() -> dict[str, bool]:
     _put_aside()
     try:
         stale = json.loads(dvc("status", "--json"))
-    except DvcError as error:
+    except TemporaryError as error:
         raise InputError(str(error)) from None
     check_versioned(stale)
     fresh: dict[str, bool] = {}

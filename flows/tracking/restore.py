@@ -11,11 +11,11 @@ import mlflow
 from mlflow.entities import Run, ViewType
 
 from citer.config.params import load_params
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from citer.progress import say
 from citer.stages import paths
 from citer.storage.tables import digest, remove, replacing
-from flows.dvc_commands import LOCK, PARAMS, DvcError, dvc, file_md5, has_remote, locked
+from flows.dvc_commands import LOCK, PARAMS, dvc, file_md5, has_remote, locked
 from flows.own import check_unchanged, differing, named, versioned
 from flows.repro import LOCK as ONE_AT_A_TIME
 from flows.tracking.contents import PIPELINE, Iteration, children
@@ -54,7 +54,7 @@ def _restore(version: int, store: Store, made: Run) -> None:
             for run in children(store, parent, ViewType.ALL):  # a version may use a deleted one
                 _check_preferences(run)
         except BaseException as error:
-            with suppress(DvcError):  # the files that it refuses to overwrite are unchanged
+            with suppress(TemporaryError):  # the files that it refuses to overwrite are unchanged
                 _put(before)
                 dvc("checkout", "--allow-missing")
             if not isinstance(error, InputError):
@@ -67,7 +67,7 @@ def _restore(version: int, store: Store, made: Run) -> None:
 def _check_out(wanted: Path, before: Path) -> None:
     """Check out the data of the version whose state is in `wanted`.
 
-    Raises DvcError, or InputError if a question of the version does not come back.
+    Raises TemporaryError, or InputError if a question of the version does not come back.
     """
     questions = versioned(wanted)
     if not questions:  # it had none: those stay that are there
@@ -99,7 +99,7 @@ def _put(wanted: Path) -> None:
     A file missing there is removed, and with a `.dvc` file the question that DVC's cache has.
     """
     gone = {*_state()} - {*_state(wanted)}
-    _copy(_state(wanted), wanted, Path())  # first: DVC may fail, below or under the present state
+    _copy(_state(wanted), wanted, Path())  # first: below, DVC may fail
     for file in {*named(gone)} - {*differing(gone)}:
         remove(file)
     for file in gone:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from citer.config.params import load_params
-from citer.errors import InputError
-from flows.dvc_commands import DvcError, dvc
+from citer.errors import InputError, TemporaryError
+from flows.dvc_commands import dvc
 from flows.own import add
 from flows.tracking import contents
 from flows.tracking.restore import restore
@@ -114,7 +114,7 @@ def test_the_present_state_comes_back_also_if_dvc_fails_again(
 ) -> None:
     def fail(files: Collection[Path]) -> list[Path]:
         if files:
-            raise DvcError("dvc status: no")
+            raise TemporaryError("dvc status: no")
         return []
 
     restore(A)
