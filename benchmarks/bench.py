@@ -116,7 +116,7 @@ def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
     engine = Engine(subject.pair, 8, subject.new_tokens)
     prompts = {request.key: len(request.prompt_ids) for request in requests}
     prices = Prices.of(subject.pair, subject.head.weight_bytes)
-    moved = dict.fromkeys((FRACTION, 1.0), 0)
+    moved = dict.fromkeys((FRACTION, 1.0), 0.0)
     for fraction in moved:
         for answer in engine.decode(requests, subject.policy(fraction)):
             trace = Trace.of(prompts[answer.key], len(answer.token_ids), answer.visits)

@@ -56,11 +56,11 @@ class Measured(NamedTuple):
 
     answers: Answers
     seconds: float
-    moved: int | None
+    moved: float | None
     right: int
 
 
-Method = Callable[[Sequence[Problem]], tuple[Answers, int | None]]
+Method = Callable[[Sequence[Problem]], tuple[Answers, float | None]]
 
 
 def race(
@@ -125,7 +125,7 @@ def _methods(
     yield "prompt lookup", partial(by, {"prompt_lookup_num_tokens": COPIED})
 
 
-def _decoded(engine: Engine, policy: Policy, problems: Sequence[Problem]) -> tuple[Answers, int]:
+def _decoded(engine: Engine, policy: Policy, problems: Sequence[Problem]) -> tuple[Answers, float]:
     prices = Prices.of(engine.pair, weight_bytes(policy.scorer))
     before = prices.moved(engine.slm_work, engine.llm_work)
     decoded = engine.decode([request(problem, engine.pair) for problem in problems], policy)

@@ -50,23 +50,23 @@ def endings(ids: Ids) -> list[Gram]:
     return [last[-n:] for n in range(len(last), LEAST - 1, -1)]
 
 
-class Copy(NamedTuple):
-    """A token that a lookup drafts: whether it is the right one, and its score."""
+class Guess(NamedTuple):
+    """A drafted token: whether it is the right one, and its score."""
 
     agrees: bool
     score: float
 
 
-def copies(prompt_ids: Ids, answer_ids: Ids) -> list[Copy | None]:
+def copies(prompt_ids: Ids, answer_ids: Ids) -> list[Guess | None]:
     """Return what a lookup would draft at each position of an answer."""
-    lookup, ids, found = Lookup(), list(prompt_ids), list[Copy | None]()
+    lookup, ids, found = Lookup(), list(prompt_ids), list[Guess | None]()
     for token in answer_ids:
         draft = lookup.draft(ids)
-        found.append(Copy(draft[0] == token, draft[1]) if draft else None)
+        found.append(Guess(draft[0] == token, draft[1]) if draft else None)
         ids.append(token)
     return found
 
 
-def share(found: Sequence[Copy | None]) -> float:
+def share(found: Sequence[Guess | None]) -> float:
     """Return the share of positions at which a lookup drafts the right token."""
-    return sum(copy is not None and copy.agrees for copy in found) / len(found)
+    return sum(guess is not None and guess.agrees for guess in found) / len(found)

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from citer.decoding.answer import Request, Visit
 from citer.decoding.engine import Engine
-from citer.decoding.lookup import PAYS, Copy, copies, share
+from citer.decoding.lookup import PAYS, Guess, copies, share
 from citer.decoding.policy import CERTAINTIES, Policy, StepView
 from citer.evaluation.cost import Batch, Prices, Trace
 from citer.models.pair import Pair, Text, length_buckets, predict
@@ -56,7 +56,7 @@ class Forced(NamedTuple):
     prompt_len: int
     agrees: Sequence[bool]  # whether the SLM's choice is the LLM's token
     scores: Mapping[str, Sequence[float]]  # by the certainty's name
-    copies: Sequence[Copy | None]
+    copies: Sequence[Guess | None]
 
 
 class Priced(NamedTuple):
@@ -150,10 +150,11 @@ def visits(rule: Rule | None, answer: Forced) -> list[Visit]:
         places = [n for n, agrees in enumerate(answer.agrees) if not agrees]
         return [Visit(at - last, at, at) for last, at in pairwise([-1, *places])]
     made, written, drafts = list[Visit](), 0, _drafts(rule, answer)
+    copies = answer.copies if rule.draft != "slm" else ()
     while written < len(drafts):
         run = _run(rule, drafts[written:])
         kept = next((n for n, draft in enumerate(run) if not draft.agrees), len(run))
-        copied = tuple(n for n, draft in enumerate(run, written) if draft.copied)
+        copied = tuple(n for n in range(written, written + len(run)) if copies and copies[n])
         # An EOS at the end is judged unread.
         seen = min(written + len(run), len(drafts) - 1)
         made.append(Visit(len(run) - len(copied), seen, written + kept, copied=copied))
@@ -161,32 +162,24 @@ def visits(rule: Rule | None, answer: Forced) -> list[Visit]:
     return made
 
 
-class _Draft(NamedTuple):
-    agrees: bool
-    score: float
-    copied: bool
-
-
-def _drafts(rule: Rule, answer: Forced) -> list[_Draft | None]:
+def _drafts(rule: Rule, answer: Forced) -> list[Guess | None]:
     """Return what is drafted at each position, None where the LLM writes at once."""
-    scores = answer.scores.get(rule.by) or repeat(1.0)
-    by_slm = [*map(_Draft, answer.agrees, scores, repeat(False))]
+    by_slm = map(Guess, answer.agrees, answer.scores.get(rule.by) or repeat(1.0))
     if rule.draft == "slm":
         return [*by_slm]
-    copied = [copy and _Draft(*copy, True) for copy in answer.copies]
     if rule.draft == "lookup":
-        return copied
-    return [copy or draft for copy, draft in zip(copied, by_slm, strict=True)]
+        return [*answer.copies]
+    return [copy or draft for copy, draft in zip(answer.copies, by_slm, strict=True)]
 
 
-def _run(rule: Rule, drafts: Sequence[_Draft | None]) -> list[_Draft]:
+def _run(rule: Rule, drafts: Sequence[Guess | None]) -> list[Guess]:
     """Return the drafts up to the next visit."""
-    risk, made = 1.0, list[_Draft]()
+    risk, made = 1.0, list[Guess]()
     for draft in drafts:
-        if draft is None:
+        if not draft:
             break
-        risk *= draft.score
         made.append(draft)
+        risk *= draft.score
         if rule.due(risk, len(made)):
             break
     return made

@@ -4,7 +4,7 @@ import pytest
 
 from citer.decoding.answer import Visit
 from citer.decoding.engine import Engine
-from citer.decoding.lookup import Copy
+from citer.decoding.lookup import Guess
 from citer.decoding.policy import LLM_ALONE, routed
 from citer.evaluation.cost import Prices, Trace
 from citer.evaluation.study import Study
@@ -66,7 +66,7 @@ def test_single_copies_are_those_of_the_engine(study: Study, drafter: str) -> No
 
 
 def test_a_lookup_drafts_where_it_finds_the_text_and_the_slm_elsewhere() -> None:
-    copies = [None, Copy(True, 0.5), Copy(False, 0.9), None, Copy(True, 0.9)]
+    copies = [None, Guess(True, 0.5), Guess(False, 0.9), None, Guess(True, 0.9)]
     answer = Forced(5, [True, False, True, True, True], {"probability": [0.9] * 5}, copies)
     both = Rule("risk", 0.5, 1.0, "probability", "both")
     assert visits(both, answer) == [Visit(1, 2, 2, copied=(1,)), Visit(1, 4, 5, copied=(4,))]
