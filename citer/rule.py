@@ -63,7 +63,7 @@ class Rule:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse a rule. Raises ValueError with the expected form."""
-        found = TEXT.fullmatch(text) if len(text := str(text)) <= LONGEST else None
+        found = TEXT.fullmatch(str(text)) if len(str(text)) <= LONGEST else None
         visit, at, audit, by, draft, cap = found.groups() if found else [""] * 6
         try:
             number = int(at) if visit == "every" else float(at)
