@@ -13,6 +13,8 @@ import httpx
 from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
+from citer.data.tasks import TASKS
+from citer.data.traffic import read_served
 from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from tests.flows.servers import free_port, serving
@@ -95,9 +97,10 @@ def routed_server(
 
 
 def logged(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows that a server's log has in no table yet."""
+    """Return the rows of a server's log: of its tables, and those that are in none yet."""
     journals = (path.read_text().splitlines()[1:] for path in folder.glob(".*.jsonl"))
-    return [json.loads(line)["row"] for journal in journals for line in journal]
+    unread = [json.loads(line)["row"] for journal in journals for line in journal]
+    return [*read_served(folder, TASKS).to_pylist(), *unread]
 
 
 def client(url: str, key: str = KEY) -> OpenAI:
