@@ -29,7 +29,7 @@ from citer.storage.tables import digest, read_json, replacing, table_metadata, w
 from flows.tracking.answers import ALONE, Method, read_graded
 from flows.tracking.store import Store, exclusively, home
 
-# Of the current folder: in a worktree, the code of its commit, which this process may not run.
+# In the current folder. In a worktree this is the code of its commit; this process may run other.
 SERVING, CODE = Path("flows/tracking/serving.py"), Path("citer")
 KEPT_SLM = "slm"  # the name of a logged model
 READY = LoggedModelStatus.READY

@@ -139,7 +139,7 @@ def _plain(text: str) -> str:
 
 
 def _number(text: str) -> Number | None:
-    """Read a tidy text as a plain number. Of a unit after it, only a short one is kept."""
+    """Read a tidy text as a plain number, with its unit if that is a short one."""
     plain = BEFORE.sub("", " ".join(_plain(TEXT.sub(r" \1 ", text)).split()))
     match = NUMBER.match(plain)
     if not match or not (unit := UNIT.fullmatch(plain, match.end())):
