@@ -69,14 +69,16 @@ def lines_of(points: Sequence[Row], chosen: Chosen) -> list[Line]:
 def _connected(points: Sequence[Row], method: str, kind: Kind) -> list[Row]:
     """Return the points that a method's line connects.
 
-    The line of an exact method leaves out the models alone. The line of a method with audits has
-    only the efficient rules, since many others cost more than a more accurate one.
+    The line of an exact method leaves out the models alone. The line of a method with audits, or
+    with several scorers, has only the efficient rules, since many others cost more than a more
+    accurate one.
     """
     line = frontier(points, method)
+    own = [point for point in line if point["method"] == method]
     if kind in (Kind.EXACT, Kind.BOUND):
-        own = (point for point in line if point["method"] == method)
         return sorted(own, key=lambda point: point["threshold"])
-    return efficient(points, method) if any(point["audit"] for point in line) else line
+    several = any(point["audit"] for point in own) or len({point["by"] for point in own}) > 1
+    return efficient(points, method) if several else line
 
 
 def frontier_charts(lines: Sequence[Line], alone: Sequence[Row], measure: Measure) -> list[Drawn]:

@@ -106,6 +106,17 @@ def test_the_line_of_an_audited_method_joins_only_its_efficient_points():
     assert costs["speculative"] == [0.7, 0.65, 0.9]
 
 
+def test_a_line_of_two_scorers_joins_only_its_efficient_points():
+    scored = [
+        {**point, "by": by, "accuracy": point["accuracy"] - 0.5 * (by == "wide")}
+        for point in made_up(Kind.RIVAL)
+        for by in ("narrow", "wide")
+    ]
+    (line,) = [each for each in lines_of([*points(), *scored], CHOSEN) if each.method == "made_up"]
+    drawn = {point["by"] for point in line.points if point["method"] == "made_up"}
+    assert drawn == {"narrow"}
+
+
 @pytest.mark.parametrize("measure", [ACCURACY, FIDELITY], ids=lambda measure: measure.name)
 def test_the_picture_names_the_measure(measure):
     assert f"{measure.name} on test" in texts(picture(points(), CHOSEN, measure))
