@@ -6,10 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import httpx
 from prefect.exceptions import FailedRun
 from prefect.server.api.server import SubprocessASGIServer
-from prefect.settings import PREFECT_API_URL
 
 from citer.cli.main import BAD_INPUT, REFUSED, refuse
 from citer.cli.pipeline import MINUTES
@@ -18,14 +16,13 @@ from citer.progress import say, warn
 from citer.stages.paths import SUMMARY
 from flows.pipeline import retrain
 from flows.process_tree import end_all
-from flows.server import START_SERVER
+from flows.server import answering, prefect_page
 from flows.tracking.describe import page
 
 NEXT = """\
 Picture        data/summary/frontier.png
 Versions       citer compare, or: {versions}
-Prefect's page run: {prefect}
-               then set PREFECT_API_URL to the address that it prints, and repeat: citer run
+Prefect's page {prefect}
 Repeat         dvc repro (runs a stage only if its data, code or parameters changed)"""
 
 
@@ -36,19 +33,15 @@ def main() -> None:
     """
     versions = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     try:
-        with _ending_with_others():
+        with answering(), _ending_with_others():
             outcome = retrain(minutes=float(os.environ.get(MINUTES, 0)) or None)
     # FailedRun: a slow server made Prefect ask again and lose the error itself.
     except (TemporaryError, FailedRun) as error:
         raise SystemExit(refuse(str(error), REFUSED)) from None
     except InputError as error:
         raise SystemExit(refuse(str(error), BAD_INPUT)) from None
-    except httpx.TransportError as error:  # after Prefect's own retries
-        lost = f"Prefect at {PREFECT_API_URL.value()}: no answer ({type(error).__name__})"
-        said = f"{lost}; start it and repeat `citer run`, which keeps finished stages"
-        raise SystemExit(refuse(said, REFUSED)) from None
     table = (SUMMARY / "table.md").read_text()
-    next_steps = NEXT.format(versions=versions, prefect=START_SERVER)
+    next_steps = NEXT.format(versions=versions, prefect=prefect_page())
     say(f"\n{table}\n{outcome}\n\n{next_steps}")
 
 

@@ -35,7 +35,7 @@ from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
 from flows.notify.events import kept_back
 from flows.own import OWN, versioned
 from flows.repro import one_run, plan, reproduce
-from flows.server import require_server
+from flows.server import answering, require_server
 from flows.tracking.contents import Iteration, so_far
 from flows.tracking.registry import register_early, register_run
 from flows.tracking.retraining import failing_run, log_seconds, monitored_run, run_name
@@ -210,7 +210,8 @@ def register(stages: Sequence[str]) -> str:
 def schedule(cron: str) -> None:
     """Run `retrain` from this machine at the times of `cron`, one at a time, until interrupted.
 
-    Raises InputError if Prefect does not accept `cron`, or if PREFECT_API_URL is not set.
+    Raises InputError if Prefect does not accept `cron`, or if PREFECT_API_URL is not set;
+    TemporaryError if its server does not answer.
     """
     try:
         if len(cron.split()) != 5:  # Prefect also accepts seconds, and words such as @daily
@@ -219,4 +220,5 @@ def schedule(cron: str) -> None:
     except ValueError:
         raise InputError(f"--cron: {cron!r}: expected five fields such as '0 3 * * 1'") from None
     require_server()
-    retrain.serve(name="laptop", cron=cron, limit=1, parameters={"worktree": True})
+    with answering():
+        retrain.serve(name="laptop", cron=cron, limit=1, parameters={"worktree": True})

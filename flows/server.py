@@ -1,8 +1,12 @@
-"""Prefect's server: whether there is one, and how to start one."""
+"""Prefect's server: whether there is one and answers, where its page is, how to start one."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
 from prefect.settings import get_current_settings
 
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 
 # Without telemetry, and closed to pages of other sites: they could start commands.
 START_SERVER = (
@@ -23,3 +27,24 @@ def require_server() -> None:
             f"PREFECT_API_URL: not set, expected a server's address; `{START_SERVER}` starts one"
             " at http://127.0.0.1:4200/api"
         )
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Turn an error of HTTP, which Prefect raises after its own retries, into TemporaryError."""
+    try:
+        yield
+    except httpx.HTTPError as error:
+        said = f"no answer ({type(error).__name__}); start it and repeat the command"
+        if isinstance(error, httpx.HTTPStatusError):
+            said = f"status {error.response.status_code} for {error.request.url.path}"
+            said += "; set PREFECT_API_AUTH_STRING" * (error.response.status_code == 401)
+        raise TemporaryError(f"Prefect at {get_current_settings().api.url}: {said}") from None
+
+
+def prefect_page() -> str:
+    """Return where Prefect's page is: a server's address, or how to start one."""
+    if has_server():
+        return str(get_current_settings().ui_url)
+    then = "then set PREFECT_API_URL to the address that it prints, and repeat: citer run"
+    return f"run: {START_SERVER}\n               {then}"

@@ -47,6 +47,7 @@ def schedule(
 ) -> None:
     """Stay running and start a retraining at the given times. Needs PREFECT_API_URL."""
     need("pipeline", "citer schedule")
+    load_params()  # raises InputError if this folder is not a project
     from flows.pipeline import schedule
 
     schedule(cron)

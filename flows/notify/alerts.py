@@ -6,19 +6,17 @@ from string import Template
 from typing import Any, cast
 from uuid import UUID
 
-import httpx
 from prefect.blocks.core import Block
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.events.schemas.automations import AutomationCore
-from prefect.settings import get_current_settings
 from prefect.types import SecretDict
 from ruamel.yaml import YAML
 
-from citer.errors import InputError, TemporaryError
+from citer.errors import InputError
 from citer.progress import say
 from flows.checks import BLOCK, TARGET
-from flows.server import require_server
+from flows.server import answering, prefect_page, require_server
 
 AUTOMATIONS = Path(__file__).with_name("automations.yaml")
 WEBHOOK = "citer-alerts"  # the name of the block that this module writes
@@ -34,17 +32,12 @@ def install(target: str | None) -> None:
     or PREFECT_API_URL is not set, TemporaryError if its server does not answer.
     """
     require_server()
-    settings = get_current_settings()
-    try:
-        with get_client(sync_client=True) as client:
-            client.hello().raise_for_status()
-            block = _block(target) if target else None
-            for automation in _automations(block, str(settings.ui_url)):
-                _put(client, automation)
-                say(f"installed: {automation['name']}")
-    except httpx.HTTPError as error:
-        problem = f"{error}, expected a running server"
-        raise TemporaryError(f"Prefect at {settings.api.url}: {problem}") from None
+    with answering(), get_client(sync_client=True) as client:
+        client.hello().raise_for_status()
+        block = _block(target) if target else None
+        for automation in _automations(block, prefect_page()):
+            _put(client, automation)
+            say(f"installed: {automation['name']}")
 
 
 def _block(target: str) -> UUID:

@@ -11,8 +11,9 @@ import torch
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from citer.config.params import load_params
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from flows.pipeline import schedule
+from flows.server import prefect_page
 from flows.tracking.store import open_store
 from tests.flows.deployment import HANGS, RETRAINS, deploy, rank
 from tests.flows.prefect_server import Server, prefect_server, running
@@ -107,3 +108,17 @@ def test_a_schedule_without_a_server_is_refused() -> None:
     no_server = temporary_settings(restore_defaults={PREFECT_API_URL})
     with no_server, pytest.raises(InputError, match="prefect server start"):
         schedule("0 3 * * 1")
+
+
+def test_a_schedule_on_a_server_that_does_not_answer_is_refused() -> None:
+    """Previously, this ended in a traceback of httpx."""
+    gone = temporary_settings({PREFECT_API_URL: (url := "http://127.0.0.1:9/api")})
+    with gone, pytest.raises(TemporaryError, match=f"^Prefect at {url}: no answer"):
+        schedule("0 3 * * 1")
+
+
+def test_next_steps_name_the_page_of_the_server_in_use() -> None:
+    with temporary_settings({PREFECT_API_URL: "http://there:4200/api"}):
+        assert prefect_page() == "http://there:4200"
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        assert "prefect server start" in prefect_page()

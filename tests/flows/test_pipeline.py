@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from uuid import uuid4
 
 import httpx
@@ -24,6 +26,19 @@ from flows.tracking.describe import page
 from tests.flows.conftest import Pipeline
 
 pytestmark = pytest.mark.usefixtures("prefect")
+
+
+class Locked(BaseHTTPRequestHandler):
+    """Answers as a server with PREFECT_SERVER_API_AUTH_STRING."""
+
+    def do_POST(self) -> None:
+        self.send_error(401)
+
+    do_GET = do_POST
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep stderr for what is tested."""
+
 
 LINE = "params.yaml lists iterations 1, 2, not 9"
 
@@ -87,6 +102,22 @@ def test_a_lost_prefect_server_is_reported_in_one_line(
     assert ended.value.code == 1
     line = "citer: Prefect at http://127.0.0.1:9/api: no answer (ConnectError); start it and"
     assert capsys.readouterr().err.startswith(line)
+
+
+def test_a_prefect_server_that_wants_a_password_is_reported_in_one_line(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline({"prepare": {"cmd": "touch ran"}})
+    with HTTPServer(("127.0.0.1", 0), Locked) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/api"
+        with temporary_settings({PREFECT_API_URL: url}), pytest.raises(SystemExit) as ended:
+            main()
+        server.shutdown()
+    assert ended.value.code == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"citer: Prefect at {url}: status 401 for /api/")
+    assert line.endswith("; set PREFECT_API_AUTH_STRING")
 
 
 def test_an_error_of_which_prefect_kept_only_the_message_ends_in_one_line(

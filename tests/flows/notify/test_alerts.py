@@ -223,5 +223,5 @@ def test_a_server_that_is_not_named_or_does_not_answer_is_reported() -> None:
     with no_server, pytest.raises(InputError, match="PREFECT_API_URL: not set"):
         install("http://there/hook")
     gone = temporary_settings({PREFECT_API_URL: (url := "http://127.0.0.1:9/api")})
-    with gone, pytest.raises(TemporaryError, match=f"^Prefect at {url}: .* refused, expected"):
+    with gone, pytest.raises(TemporaryError, match=f"^Prefect at {url}: no answer \\(ConnectError"):
         install(None)
