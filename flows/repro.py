@@ -30,7 +30,7 @@ from flows.dvc_commands import TMP, Log, dvc, locked
 from flows.own import check_versioned, is_own
 from flows.process_tree import received, tree
 from flows.repair_dvc import repair
-from flows.stage_process import Answer, StageError, failure
+from flows.stage_process import Answer, failure
 
 LOCK = TMP / "flow.lock"
 ITERATED = ("preferences", "routers", "answers", "reports", "transcripts")  # a folder for each k
@@ -111,8 +111,8 @@ def reproduce(name: str, timeout: timedelta, log: Log) -> bool:
     """Bring one stage up to date. Return whether its command had to run. Call it within `one_run`.
 
     The stage's output goes to the terminal, or without one to `log`. Raises InputError if the next
-    attempt would fail as well, TemporaryError if the cause may pass, and StageError if the stage
-    died or timed out.
+    attempt would fail as well, TemporaryError if not: the stage died or timed out, or the cause may
+    pass.
     """
     repair(log)
     # The interpreter's commands come first.
@@ -134,11 +134,11 @@ def _answer(name: str, line: Connection, timeout: timedelta) -> Answer:
     end = time.monotonic() + timeout.total_seconds()
     while not line.poll(1):
         if time.monotonic() > end:
-            raise StageError(f"{name}: took longer than {timeout}")
+            raise TemporaryError(f"{name}: took longer than {timeout}")
     answers = [*received(line)]
     if answers and isinstance(answers[0], Answer):
         return answers[0]
-    error = failure(name, *answers) if answers else StageError(f"{name}: its keeper was killed")
+    error = failure(name, *answers) if answers else TemporaryError(f"{name}: its keeper was killed")
     return Answer(True, type(error), str(error))
 
 

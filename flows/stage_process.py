@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 OURS = re.compile(r"citer( [\w.=-]+)+")  # a command that needs no shell
 
 
-class StageError(RuntimeError):
-    """The stage's command died or timed out. The next attempt may succeed."""
-
-
 class Answer(NamedTuple):
     """Whether the command of a stage had to run, and how it failed."""
 
@@ -53,7 +49,7 @@ def run(name: str, environment: Mapping[str, str], output: Connection | None) ->
     commands = _Commands()
     try:
         _reproduce(name, commands)
-    except (InputError, StageError) as error:
+    except InputError as error:
         return Answer(commands.ran, type(error), str(error))
     return Answer(commands.ran)
 
@@ -125,19 +121,19 @@ class _Commands:
             else:
                 status = subprocess.call(command, shell=True, executable=shell)
             if keeper_was_killed():  # and then the command
-                raise StageError(f"{stage.addressing}: its keeper was killed")
+                raise TemporaryError(f"{stage.addressing}: its keeper was killed")
             if status:
                 raise failure(stage.addressing, shell_status(status))
 
 
 def _run_here(stage: str, arguments: list[str]) -> None:
-    """Run a command of `citer`. Raises InputError or TemporaryError as it does, or StageError."""
+    """Run a command of `citer`. Raises InputError as it does, TemporaryError if it crashes."""
     tune_process()
     try:
         status, message = attempt(arguments)
     except Exception as error:
         print_exc()
-        raise StageError(f"{stage}: {type(error).__name__}: {error}") from None
+        raise TemporaryError(f"{stage}: {type(error).__name__}: {error}") from None
     if status:
         if message:
             refuse(message, status)
@@ -154,4 +150,4 @@ def failure(stage: str, status: int, message: str = "") -> Exception:
     if status == KILLED:
         said = "killed (SIGKILL), as Linux does if memory runs out"
         return TemporaryError(f"{stage}: {said}; if it did, {advice(stage)}")
-    return StageError(f"{stage}: exit status {status}")
+    return TemporaryError(f"{stage}: exit status {status}")

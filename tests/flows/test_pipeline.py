@@ -58,6 +58,18 @@ def test_bad_input_ends_a_run_with_only_its_line(
     assert (last.state.name, last.state.message) == ("Failed", LINE)
 
 
+def test_a_stage_that_crashes_ends_a_run_in_one_line(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own output has the traceback."""
+    pipeline({"prepare": {"cmd": "sh -c 'exit 3'"}})
+    monkeypatch.setattr("flows.pipeline.run_stage.retries", 0)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "citer: prepare: exit status 3"
+
+
 def test_a_run_within_minutes_is_planned_before_its_stages(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from flows.dvc_commands import LOCK, dvc
 from flows.repro import reproduce
-from flows.stage_process import StageError
 from tests.flows.conftest import Pipeline
 from tests.flows.project import TOY, change_params
 from tests.flows.servers import until
@@ -80,12 +79,12 @@ def test_a_stage_ends_with_its_flow(running: Running) -> None:
 def test_a_stage_ends_with_its_keeper(running: Running) -> None:
     running.keeper.kill()
     said, _ = running.flow.communicate(timeout=300)
-    assert said.decode().split()[-1] == StageError.__name__
+    assert said.decode().split()[-1] == TemporaryError.__name__
 
 
 def test_a_command_whose_keeper_was_killed_has_failed(pipeline: Pipeline) -> None:
     pipeline({"kills": {"cmd": KILLS_KEEPER, "outs": ["written"]}})
-    with pytest.raises(StageError, match="kills: its keeper was killed"):
+    with pytest.raises(TemporaryError, match="kills: its keeper was killed"):
         reproduce("kills", HOUR, print)
     assert not LOCK.exists()
 
