@@ -30,6 +30,7 @@ from flows.tracking.answers import deployed, judge
 from flows.tracking.contents import Iteration, children, track, track_early
 from flows.tracking.model import fetch_slm
 from flows.tracking.store import (
+    ERRORS,
     Store,
     exclusively,
     home,
@@ -144,8 +145,8 @@ def fetched_bundle(uri: str) -> Iterator[Path]:
             bundle = Path(mlflow.artifacts.download_artifacts(kept, dst_path=folder))
             slm = read_json(bundle / "router.json")["slm"]["kept"]
             (bundle / "slm").symlink_to(fetch_slm(slm))
-        except MlflowException as error:
-            reason = without_password(error.message)
+        except ERRORS as error:
+            reason = without_password(str(error))
             raise InputError(f"{uri}: no such registered router: {reason}") from None
         yield bundle
 

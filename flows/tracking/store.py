@@ -37,6 +37,7 @@ EXPECTED = "expected a server's http://HOST:PORT, or a database such as sqlite:/
 MIGRATIONS = Path(mlflow.__file__).parent / "store/db_migrations"
 # These log a traceback of errors that they also raise.
 LOGGERS = ("mlflow.store.db.utils", "mlflow.store.db_migrations")
+ERRORS = (MlflowException, requests.RequestException)  # the latter if a server refuses a file
 
 
 @dataclass(frozen=True)
@@ -156,12 +157,12 @@ def exclusively() -> AbstractContextManager[None]:
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Turn MLflow's exceptions into TemporaryError, with their first line as the message."""
+    """Turn MLflow's `ERRORS` into TemporaryError, with their first line as the message."""
     for logger in LOGGERS:
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
         yield
-    except MlflowException as error:
+    except ERRORS as error:
         raise TemporaryError(f"{named(mlflow.get_tracking_uri())}: {_first_line(error)}") from error
 
 

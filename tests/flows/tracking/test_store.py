@@ -3,9 +3,12 @@
 import re
 import socket
 import sqlite3
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
 
 from citer.errors import InputError, TemporaryError
 from flows.tracking import store as own
@@ -16,6 +19,13 @@ from flows.tracking.store import open_store
 from tests.flows.project import register, retrain
 
 DATABASE = Path("mlruns/mlflow.db")
+
+
+class Small(BaseHTTPRequestHandler):
+    """Answers as a proxy that is not set up for large files."""
+
+    def do_PUT(self) -> None:
+        self.send_error(413)
 
 
 def refused() -> str:
@@ -69,6 +79,20 @@ def test_a_server_that_does_not_answer_is_reported_in_one_line(
     expected = "no answer (ReadTimeout), expected a running MLflow server"
     assert message == f"MLflow at http://…@127.0.0.1:{port}: {expected}"
     assert "no answer (ConnectionError), expected" in refused()
+
+
+def test_a_file_that_a_server_refuses_is_reported_in_one_line(tmp_path: Path) -> None:
+    """Previously, this ended in a traceback, after hours of training."""
+    (tmp_path / "slm").touch()
+    with HTTPServer(("127.0.0.1", 0), Small) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        uri = f"http://me:secret@127.0.0.1:{server.server_port}"
+        files = MlflowArtifactsRepository("mlflow-artifacts:/1", tracking_uri=uri)
+        with pytest.raises(TemporaryError, match="413 Client Error") as caught, own.reported():
+            files.log_artifact(str(tmp_path / "slm"))
+        server.shutdown()
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("project")
