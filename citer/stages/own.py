@@ -45,7 +45,7 @@ def _check_served(path: Path, place: Path, params: Params) -> str | None:
     if not len(table):
         raise InputError(f"{path}: no table in it, expected a folder of `citer serve --log`")
     say(f"{path}: {len(table):,} served answers")
-    if str(place) in [folder.path for folder in params.prepare.traffic]:
+    if place in [Path(folder.path) for folder in params.prepare.traffic]:
         return None
     return f"traffic: [{{path: {place}, most: {MOST}}}]"
 

@@ -14,7 +14,7 @@ from citer.errors import InputError
 from flows.dvc_commands import dvc
 from flows.own import add
 from flows.repro import plan
-from tests.flows.project import commit
+from tests.flows.project import change_params, commit
 from tests.served import served, write_served
 
 TRAIN = Path("data/own/train.jsonl")
@@ -131,6 +131,9 @@ def test_a_folder_of_served_answers_is_added_as_a_whole(
     assert f"{folder}: 1 served answers\nCommit: git add data/own/week.dvc " in out
     assert "prepare: traffic: [{path: data/own/week, most: 1000}]" in out
     assert [file.name for file in Path("data/own/week").iterdir()] == ["1.parquet"]
+    change_params("prepare", traffic=[{"path": "data/own/week/", "most": 9}])
+    assert added("data/own/week") == 0
+    assert "params.yaml" not in capsys.readouterr().out
 
 
 @pytest.mark.slow
