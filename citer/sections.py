@@ -42,7 +42,7 @@ BoundName = Literal["random", "query", "oracle"]
 
 
 def _can_be_a_path(text: str) -> str:
-    if not text.isprintable() or len(text) > 2000 or max(map(len, text.split("/"))) > 200:
+    if not (text.isprintable() and 0 < len(text) <= 2000) or max(map(len, text.split("/"))) > 200:
         raise ValueError(f"{shown(text)}: expected a path with names of at most 200 letters")
     return text
 

@@ -185,8 +185,8 @@ class ServeParams(ShadowParams):
 class RegisterParams(Section):
     """Where a router is registered, and the gate's margins."""
 
-    model_name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
-    experiment: str
+    model_name: Annotated[str, Field(pattern=r"^[\w-][\w.-]{0,199}$")]
+    experiment: Annotated[str, Field(min_length=1)]
     margin: Annotated[float, Field(ge=0, lt=1)]
     byte_margin: Annotated[float, Field(ge=0, lt=1)] = 0.02
 
