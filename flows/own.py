@@ -75,19 +75,14 @@ def versioned(folder: Path = Path()) -> list[Path]:
     return [file.relative_to(folder) for file in files]
 
 
-def is_own(stage: str) -> bool:
-    """Return whether a stage of DVC's graph is a `.dvc` file, which has no command."""
-    return stage.endswith(SUFFIX)
-
-
 def named(files: Iterable[Path]) -> list[Path]:
     """Return the questions that the `.dvc` files among `files` name."""
-    return [file.with_suffix("") for file in files if is_own(file.name)]
+    return [file.with_suffix("") for file in files if file.suffix == SUFFIX]
 
 
-def check_versioned(stale: Iterable[str]) -> None:
-    """Raise InputError if `dvc status` lists questions: a version must name what it used."""
-    for place in named(map(Path, sorted(stale))):
+def refuse_changed(places: Iterable[Path]) -> None:
+    """Raise InputError for the first of the questions: a version must name what it used."""
+    for place in places:
         if not place.exists():
             raise InputError(f"{place}: missing; expected `dvc pull`, or `dvc checkout`, first")
         raise InputError(
@@ -98,7 +93,7 @@ def check_versioned(stale: Iterable[str]) -> None:
 
 def check_unchanged() -> None:
     """Raise InputError if a versioned question was changed: DVC would not replace it."""
-    check_versioned(f"{place}{SUFFIX}" for place in differing(versioned()) if place.exists())
+    refuse_changed(place for place in differing(versioned()) if place.exists())
 
 
 def differing(files: Iterable[Path]) -> list[Path]:

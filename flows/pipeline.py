@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +120,7 @@ def _said(error: BaseException | None) -> InputError | None:
 def _retrain(timeout: timedelta, log: Log, minutes: float | None) -> str:
     reach_store()
     with one_run(log), failing_run():
-        deadline = _fit(minutes, log)
+        deadline = _fit(minutes, log) if minutes else None
         used, planned = _inputs(), plan()
         with nullcontext() if all(planned.values()) else monitored_run():
             for stage in run_stages(planned, timeout, deadline):
@@ -135,10 +134,8 @@ def _retrain(timeout: timedelta, log: Log, minutes: float | None) -> str:
         return outcome
 
 
-def _fit(minutes: float | None, log: Log) -> Deadline:
+def _fit(minutes: float, log: Log) -> Deadline:
     """Reduce settings of params.yaml until the forecast fits, and log each."""
-    if not minutes:
-        return Deadline(inf, {}, 1)
     found = fit(load_params(), minutes)
     for line in found.lines():
         log(line)
@@ -180,7 +177,7 @@ def _register_early(router: Iteration, log: Log) -> None:
     try:
         if done := register_early(router):
             log(f"registered so far: {done.sentence}")
-    except (InputError, TemporaryError) as error:
+    except InputError as error:
         log(f"registered so far: not router {router.number}: {error}")
 
 

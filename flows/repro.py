@@ -27,7 +27,7 @@ from citer.storage.code import stage_digests
 from citer.storage.tables import PARTIAL, remove, write_json
 from flows import stage_process
 from flows.dvc_commands import TMP, Log, dvc, locked
-from flows.own import check_versioned, is_own
+from flows.own import SUFFIX, named, refuse_changed
 from flows.process_tree import received, tree
 from flows.repair_dvc import repair
 from flows.stage_process import Answer, failure
@@ -48,7 +48,7 @@ def stage_graph() -> dict[str, set[str]]:
     """
     with Repo() as repo:
         graph = relabel_nodes(repo.index.graph, attrgetter("addressing"))
-    names = [name for name in graph if not is_own(name)]
+    names = [name for name in graph if not name.endswith(SUFFIX)]  # those have no command
     graph = graph.subgraph(names)
     targets = sorted(names, key=lambda name: not name.startswith("choose"))
     ordered = (dfs_postorder_nodes(graph, name, sort_neighbors=sorted) for name in targets)
@@ -87,7 +87,7 @@ def plan() -> dict[str, bool]:
         stale = json.loads(dvc("status", "--json"))
     except TemporaryError as error:
         raise InputError(str(error)) from None
-    check_versioned(stale)
+    refuse_changed(named(map(Path, sorted(stale))))
     fresh: dict[str, bool] = {}
     for name, after in stage_graph().items():
         fresh[name] = name not in stale and all(fresh[earlier] for earlier in after)

@@ -34,7 +34,7 @@ class Answer(NamedTuple):
     """Whether the command of a stage had to run, and how it failed."""
 
     ran: bool
-    error: type[Exception] | None = None
+    error: type[InputError] | None = None
     message: str = ""
 
 
@@ -140,14 +140,10 @@ def _run_here(stage: str, arguments: list[str]) -> None:
         raise failure(stage, status, message)
 
 
-def failure(stage: str, status: int, message: str = "") -> Exception:
+def failure(stage: str, status: int, message: str = "") -> InputError:
     """Return the error of a command with this exit status, which printed `message`."""
-    lines = message.split("\n")
-    if status == BAD_INPUT:
-        return InputError(*lines) if message else InputError(f"{stage}: exit status {status}")
-    if message:
-        return TemporaryError(*lines)
-    if status == KILLED:
+    if status == KILLED and not message:
         said = "killed (SIGKILL), as Linux does if memory runs out"
-        return TemporaryError(f"{stage}: {said}; if it did, {advice(stage)}")
-    return TemporaryError(f"{stage}: exit status {status}")
+        message = f"{stage}: {said}; if it did, {advice(stage)}"
+    kind = InputError if status == BAD_INPUT else TemporaryError
+    return kind(*(message or f"{stage}: exit status {status}").split("\n"))
