@@ -10,6 +10,7 @@ import mlflow
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import requests
 from mlflow.entities import Run
 
 from citer.config.params import Params, ServeParams
@@ -159,5 +160,7 @@ def _artifact(run_id: str, name: str) -> Iterator[Path]:
     with TemporaryDirectory() as folder:
         try:
             yield Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder))
+        except requests.RequestException:  # an OSError, too; it says nothing of the table
+            raise
         except (InputError, pa.ArrowException, OSError) as error:
             raise InputError(f"{uri}: not a table that this citer reads: {error}") from None

@@ -6,9 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import requests
 
 from citer.config.params import ServeParams, load_params
-from citer.errors import InputError
+from citer.errors import InputError, TemporaryError
 from citer.evaluation.choice import ChosenRule, upper_bound
 from citer.evaluation.gate import Graded
 from citer.evaluation.points import rule_columns
@@ -27,7 +28,7 @@ from flows.tracking.answers import (
     routed,
 )
 from flows.tracking.contents import children, track
-from flows.tracking.store import make_store
+from flows.tracking.store import make_store, reported
 from tests.flows.project import LLM_ALONE, LLM_BYTES, QUESTIONS, STAGES, retrain
 
 
@@ -147,3 +148,16 @@ def test_a_stored_certificate_is_read_at_the_confidence_now_asked(
 ) -> None:
     stored = asdict(ChosenRule(rule, 0.05, 0.05, 200, 3, 0.037, certified, 0.2, 0.4))
     assert risk_bound(stored, 0.01) == bound
+
+
+def test_a_server_that_does_not_give_a_table_is_not_said_to_have_a_bad_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Previously, the flow did not retry it."""
+
+    def busy(*_: object, **__: object) -> str:
+        raise requests.HTTPError("503 Server Error: Service Unavailable for url: http://there")
+
+    monkeypatch.setattr("mlflow.artifacts.download_artifacts", busy)
+    with pytest.raises(TemporaryError, match=": 503 Server Error"), reported():
+        questions("1", "test")
