@@ -21,8 +21,6 @@ OBJECT_STORES = ("s3", "gs", "azure")  # the extras of these names have their pa
 
 Log = Callable[[str], None]
 
-SUPPORT = "Having any troubles?"  # the last line of DVC's unexpected errors
-
 
 def dvc(*arguments: str, whole: bool = False) -> str:
     """Run `dvc ARGUMENTS` and return what it printed.
@@ -32,7 +30,8 @@ def dvc(*arguments: str, whole: bool = False) -> str:
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or (whole and "Missing cache files" in done.stderr):
-        message = " ".join(done.stderr.partition(SUPPORT)[0].split())
+        said, *_ = done.stderr.partition("Having any troubles?")  # of DVC's unexpected errors
+        message = " ".join(said.split())
         raise TemporaryError(f"dvc {' '.join(arguments)}: {message}")
     return done.stdout.strip()
 

@@ -124,22 +124,22 @@ def reproduce(name: str, timeout: timedelta, log: Log) -> bool:
     ):
         if output:
             output.close()  # the stage's processes hold it now
-        answer = _answer(name, line, timeout)
-    if answer.error:
-        raise answer.error(*answer.message.split("\n"))
-    return answer.ran
+        return _ran(name, line, timeout)
 
 
-def _answer(name: str, line: Connection, timeout: timedelta) -> Answer:
+def _ran(name: str, line: Connection, timeout: timedelta) -> bool:
     end = time.monotonic() + timeout.total_seconds()
     while not line.poll(1):
         if time.monotonic() > end:
             raise TemporaryError(f"{name}: took longer than {timeout}")
     answers = [*received(line)]
-    if answers and isinstance(answers[0], Answer):
-        return answers[0]
-    error = failure(name, *answers) if answers else TemporaryError(f"{name}: its keeper was killed")
-    return Answer(True, type(error), str(error))
+    if not answers:
+        raise TemporaryError(f"{name}: its keeper was killed")
+    if not isinstance(answer := answers[0], Answer):
+        raise failure(name, answer)
+    if answer.error:
+        raise answer.error(*answer.message.split("\n"))
+    return answer.ran
 
 
 @contextmanager

@@ -262,7 +262,6 @@ def _start_below(retraining: Retraining, router: Iteration) -> str:
         **{name: str(labels[name]) for name in LABELS if labels.get(name) is not None},
         "mlflow.parentRunId": parent.info.run_id,
     }
-    # A run that `mlflow.start_run` creates has a tag with a path on this machine.
     name = f"router {router.number}"
     run = store.client.create_run(store.experiment_id, run_name=name, tags=tags | own)
     return run.info.run_id

@@ -23,8 +23,6 @@ from flows.tracking.registry import find_version, run_of
 from flows.tracking.retraining import NO_GIT
 from flows.tracking.store import Store, home, open_store, reported
 
-STATE = (PARAMS, LOCK)
-
 
 @reported()
 def restore(version: int) -> None:
@@ -90,7 +88,7 @@ def _keep() -> Path:
 
 def _state(folder: Path = Path()) -> list[Path]:
     """List the files from which the data are restored, relative to `folder`."""
-    return [file for file in (*STATE, *versioned(folder)) if (folder / file).exists()]
+    return [file for file in (PARAMS, LOCK, *versioned(folder)) if (folder / file).exists()]
 
 
 def _put(wanted: Path) -> None:
