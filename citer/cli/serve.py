@@ -34,23 +34,12 @@ def serve(
     slm: Folder = None,
     llm: Folder = None,
     host: Annotated[
-        str,
-        typer.Option(
-            help="Address to listen on. 0.0.0.0: reachable from other machines, needs keys."
-        ),
+        str, typer.Option(help="Address to listen on. Any but 127.0.0.1 needs keys.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8000,
-    queue: Annotated[
-        int,
-        typer.Option(
-            min=0, help="How many requests may wait for a slot. Others are refused with status 429."
-        ),
-    ] = 256,
+    queue: Annotated[int, typer.Option(min=0, help="How many requests may wait for a slot.")] = 256,
     poll: Annotated[
-        float,
-        typer.Option(
-            min=0.1, help="Seconds between two looks at what models:/NAME@ALIAS stands for."
-        ),
+        float, typer.Option(min=0.1, help="Seconds between two looks at models:/NAME@ALIAS.")
     ] = 30,
     log: Annotated[
         Path | None,
