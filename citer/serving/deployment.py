@@ -22,6 +22,7 @@ from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.models.served import PATIENCE, llm_folder
 from citer.progress import Advance, warn
 from citer.rule import Rule
+from citer.serving.untrained import NO_HEAD, certain
 from citer.stages import paths
 
 REPLY_FIELDS = ("completion", "truncated", *Counts._fields)
@@ -113,8 +114,11 @@ class Deployment:
         check_fits("question", length, self.pair.context, new_tokens)
 
     def policy(self, rule: Rule) -> Policy:
-        """Return the router with a rule. Raises InputError if it has no head for that rule."""
-        return routed(self.router, rule)
+        """Return the router with a rule, `certain` if the router is none that was trained.
+
+        Raises InputError if it has no head for that rule.
+        """
+        return routed(self.router, certain(rule) if NO_HEAD in self.router.heads else rule)
 
 
 def deploy(

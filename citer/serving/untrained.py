@@ -21,6 +21,7 @@ from citer.rule import Rule
 from citer.stages.folders import base_pair
 
 CERTAINTY = "probability"  # of rules that name no scorer
+NO_HEAD = "none"  # the only head of such a bundle
 AS_IT_STANDS = SourceFile(path="data/own/none.jsonl", task="open")  # only its task is used
 
 
@@ -50,7 +51,7 @@ def untrained(params: Params, rule: Rule | None) -> Iterator[Path]:
     card |= {"prompts": params.prompts.model_dump(mode="json"), "threshold": {"rule": asdict(own)}}
     with TemporaryDirectory(prefix="citer-") as folder:
         bundle = Path(folder) / "router"
-        write_bundle(bundle, Router({"none": Head(None)}), card)
+        write_bundle(bundle, Router({NO_HEAD: Head(None)}), card)
         (bundle / "slm").symlink_to(Path(params.pair.slm).absolute())
         yield bundle
 

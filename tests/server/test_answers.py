@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -11,8 +12,10 @@ from citer.config.params import SamplingParams
 from citer.data.importing import parse_question
 from citer.decoding.answer import Request
 from citer.models.pair import Pair
+from citer.models.router import Head, Router
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
+from citer.serving.untrained import NO_HEAD
 from tests.server.running import (
     QUESTIONS,
     RULE,
@@ -20,6 +23,7 @@ from tests.server.running import (
     asked,
     deployed,
     routing,
+    running,
 )
 
 SAMPLED = {"temperature": 0.9, "top_p": 0.95, "seed": 5, "extra_body": {"top_k": 40}}
@@ -161,3 +165,11 @@ def test_a_text_is_completed(kin: Pair, client: openai.OpenAI) -> None:
     assert whole.usage.prompt_tokens == len(request.prompt_ids)
     chunks = client.completions.create(model="tiny", prompt=text, stream=True)
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
+
+
+def test_certainty_scores_a_rule_of_a_request_where_no_head_is_trained(kin: Pair) -> None:
+    untrained = replace(deployed(kin), router=Router({NO_HEAD: Head(None)}), rule=Rule("every", 4))
+    named = asked(QUESTIONS[0], extra_body={"citer": {"rule": "risk 0.7 audit 1"}})
+    with running(untrained) as server:
+        reply = server.client().chat.completions.create(**named)
+    assert routing(reply)["rule"] == "risk 0.7 audit 1.0 by probability"

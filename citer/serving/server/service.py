@@ -109,9 +109,9 @@ class Service:
         """Check a request. Raises InputError, ApiError for another model."""
         name, default, release = self.settings.name, self.settings.sampling, self.release
         self.check_name(asked.model)
-        deployment, rule = release.deployment, asked.rule or release.rule
-        policy = deployment.policy(rule)
-        prices = Prices.of(deployment.pair, weight_bytes(policy.scorer))
+        deployment = release.deployment
+        policy = deployment.policy(asked.rule or release.rule)
+        prices, rule = Prices.of(deployment.pair, weight_bytes(policy.scorer)), policy.rule
         prompt_ids, problem, key = _prompt(asked, deployment)
         sampler, stop = asked.sampler(default), tuple(asked.stop or ())
         request = Request("prompt", prompt_ids, (), None, sampler.sampling(key), stop, asked.limit)
