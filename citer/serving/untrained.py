@@ -28,13 +28,14 @@ AS_IT_STANDS = SourceFile(path="data/own/none.jsonl", task="open")  # only its t
 def folder_params(slm: Path, llm: Path) -> Params:
     """Return the shipped settings with a pair of your own, and its chat template if it has one.
 
-    A question is asked as it stands. Raises InputError if the LLM's folder has no tokenizer.
+    A question is asked as it stands. Raises InputError if a folder has no model or no tokenizer.
     """
     shipped = load_params(SHIPPED)
     kind = "chat" if ModelFolder(llm).tokenizer.chat_template else "plain"
     own = {"slm": str(slm), "llm": str(llm), "dtype": "bfloat16", "prompt": kind}
     pair = PairParams(**shipped.pair.model_dump() | own)
-    answer = DecodeParams(slots=8, max_new_tokens=512)
+    half = min(ModelFolder(each).context for each in (slm, llm)) // 2  # a prompt needs room, too
+    answer = DecodeParams(slots=8, max_new_tokens=min(512, half))
     asked = shipped.prepare.model_copy(update={"toy": None, "train": (AS_IT_STANDS,)})
     return shipped.model_copy(update={"pair": pair, "answer": answer, "prepare": asked})
 

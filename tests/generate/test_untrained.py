@@ -18,6 +18,7 @@ from citer.rule import Rule
 from citer.serving.deployment import stored_rule
 from citer.serving.generate import generate
 from citer.serving.untrained import folder_params, untrained
+from citer.storage.tables import read_json, write_json
 from tests.generate.project import MATH, MAX_NEW_TOKENS, answers, own_pair
 from tests.tiny import make_tiny_pair
 
@@ -101,3 +102,11 @@ def test_a_folder_with_a_chat_template_is_asked_by_it(tmp_path: Path) -> None:
     slm, llm = make_tiny_pair(tmp_path)
     (llm / "chat_template.jinja").write_text("{{ messages }}")
     assert folder_params(slm, llm).pair.prompt == "chat"
+
+
+def test_an_answer_of_two_folders_leaves_room_for_a_prompt(tmp_path: Path) -> None:
+    slm, llm = make_tiny_pair(tmp_path)
+    assert folder_params(slm, llm).answer.max_new_tokens == 512
+    config = read_json(slm / "config.json") | {"max_position_embeddings": 300}
+    write_json(slm / "config.json", config)
+    assert folder_params(slm, llm).answer.max_new_tokens == 150
