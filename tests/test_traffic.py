@@ -204,17 +204,31 @@ def test_a_row_that_fits_no_table_is_counted_and_the_others_are_stored(
     assert log.counts == {"failed": 1, "logged": 1}
 
 
+def fail(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_a_full_disk_leaves_no_file_for_each_row_that_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     log = Traffic(tmp_path)
     with monkeypatch.context() as full:
         full.setattr("citer.serving.log._Journal.append", fail)
         log_all(log, *[served(f"Lost {number}?") for number in range(9)])
     assert log.counts == {"lost": 9}
+    assert not [*tmp_path.glob(".*.jsonl")]
+
+
+def test_rows_from_before_a_full_disk_are_in_a_table_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Traffic(tmp_path)
+    log.put(STAMP, RULE, served("Why?"))
+    with monkeypatch.context() as full:
+        full.setattr("citer.serving.log._Journal.append", fail)
+        log.put(STAMP, RULE, served("Lost?"))
+    log_all(log, served("What?"))
+    assert sorted(questions(tmp_path)) == ["What?", "Why?"]
     assert not [*tmp_path.glob(".*.jsonl")]
 
 

@@ -94,8 +94,14 @@ class Traffic:
             self._rotate(lambda _: True)
 
     def close(self) -> None:
-        """Write all rows as tables, and leave the folder to others."""
+        """Write all rows as tables, those before a full disk, too; leave the folder to others."""
         self.flush()
+        try:
+            make_tables(self.folder, self._lock)
+        except BlockingIOError:
+            pass  # another server logs here, and does it at its end
+        except (OSError, InputError) as error:
+            LOG.warning("a journal becomes no table: %s", error)
         os.close(self._lock)
 
     def _journalled(self, stamp: str, rule: str, row: Row) -> None:
@@ -115,7 +121,7 @@ class Traffic:
             self.counts["logged"] += 1
         except OSError as error:
             torn = self._journals.pop(stamp, None)  # its last line may be torn
-            if torn and torn.is_empty:
+            if torn and not torn.rows:
                 torn.path.unlink(missing_ok=True)  # else a full disk leaves one for each row
             self.count("lost", f"{self.folder}: {error.strerror}")
 
@@ -141,18 +147,14 @@ class _Journal:
     def __init__(self, folder: Path, stamp: str) -> None:
         name = f".{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{JOURNAL}"
         self.path, self._since = folder / name, time.monotonic()
-        self._rows = self._characters = 0
+        self.rows = self._characters = 0
         self.path.touch(0o600, exist_ok=False)
         self.file = self.path.open("w", encoding="utf-8")
         self.file.write(stamp + "\n")
 
     @property
-    def is_empty(self) -> bool:
-        return not self._rows
-
-    @property
     def is_full(self) -> bool:
-        return self._rows >= ROWS or self._characters >= CHARACTERS
+        return self.rows >= ROWS or self._characters >= CHARACTERS
 
     @property
     def age(self) -> float:
@@ -161,7 +163,7 @@ class _Journal:
     def append(self, entry: Row) -> None:
         self._characters += self.file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         self.file.flush()
-        self._rows += 1
+        self.rows += 1
 
 
 def _finish_killed(folder: Path) -> int:
