@@ -232,6 +232,16 @@ def test_rows_from_before_a_full_disk_are_in_a_table_at_the_end(
     assert not [*tmp_path.glob(".*.jsonl")]
 
 
+def test_a_row_of_a_journal_that_somebody_has_removed_is_lost(tmp_path: Path) -> None:
+    log = Traffic(tmp_path)
+    log.put(STAMP, RULE, served("Why?"))
+    for journal in tmp_path.glob(".*.jsonl"):
+        journal.unlink()
+    log_all(log, served("Lost?"), served("What?"))
+    assert questions(tmp_path) == ["What?"]
+    assert log.counts == {"logged": 2, "lost": 1}
+
+
 def test_a_journal_that_fits_no_table_is_named_in_one_line(tmp_path: Path) -> None:
     journal = tmp_path / ".20260101T000000-ab.jsonl"
     bad = served("Why?", messages=[{"role": "user", "content": None}])

@@ -163,6 +163,7 @@ class _Journal:
     def append(self, entry: Row) -> None:
         self._characters += self.file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         self.file.flush()
+        self.path.stat()  # raises if somebody has removed it: the row is in no file
         self.rows += 1
 
 
