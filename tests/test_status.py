@@ -167,6 +167,17 @@ def test_a_file_without_evidence_is_one_line(
     assert file.exists() == bool(content)
 
 
+def test_evidence_without_a_version_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server that found no promise to watch has made the file."""
+    file = tmp_path / "evidence.db"
+    Evidence(file)
+    assert call(["status", "--evidence", str(file)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"citer: {file}: no evidence here")
+
+
 def test_status_imports_no_slow_library(evidence: Evidence) -> None:
     slow = {"torch", "transformers", "math_verify", "mlflow", "prefect", "dvc"}
     code = "import sys; from citer.cli.main import call; call(['status'])\n"

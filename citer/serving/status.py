@@ -15,7 +15,7 @@ def standings(place: str) -> dict[str, Standing]:
 
     A version whose record cannot be read is named on standard error.
     """
-    if not is_there(place):
+    if not (is_there(place) and Evidence(place).promises()):
         expected = "expected what `citer serve` writes if serve.shadow is above 0"
         raise InputError(f"{place}: no evidence here, {expected}")
     evidence, found = Evidence(place), {}
