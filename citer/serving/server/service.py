@@ -279,9 +279,11 @@ def _verdict(call: Call, reply: Reply, answers: Mapping[Rule, Answer]) -> str:
     texts = {rule: None if each.truncated else call.text(each) for rule, each in known.items()}
     try:
         return VERDICTS[keeper.take(reply.problem, texts)[0]]
+    except InputError as error:
+        LOG.warning("a shadow answer is no evidence: %s", error)
     except Exception:
         LOG.exception("a shadow answer is no evidence")
-        return "dropped"
+    return "dropped"
 
 
 def _refresh(keeper: Keeper) -> None:
