@@ -1,5 +1,6 @@
 """Shadow answers of a running server: what they change, and what they may not."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 
 from citer.models.pair import Pair
 from citer.models.served import ServedModel
@@ -16,6 +18,10 @@ from citer.models.served import Server as LlmServer
 from citer.rule import LLM, SLM
 from citer.serving.log import Traffic
 from citer.serving.promise import Promise, Standing
+from citer.serving.server.fields import Chat, read
+from citer.serving.server.metrics import Metrics
+from citer.serving.server.releases import Release
+from citer.serving.server.service import Service, Settings
 from citer.storage.schema import AUDITED
 from citer.storage.tables import read_table
 from tests.completions import Completions, serving
@@ -35,7 +41,7 @@ from tests.server.promised import (
     watched,
     write_promised,
 )
-from tests.server.running import RULE, Running, deployed, routing, running
+from tests.server.running import RULE, Running, asked, deployed, routing, running
 
 
 @pytest.fixture
@@ -176,6 +182,16 @@ def test_requests_unlike_those_of_the_promise_are_not_shadowed(
         ask(server, 1)
         settled(server, 1)
     assert shadowed(server) == 1
+
+
+@pytest.mark.parametrize(("stop", "promised"), [(None, True), ([], True), (["a"], False)])
+def test_an_empty_list_of_stop_texts_changes_no_answer(
+    own: Pair, stop: list[str] | None, promised: bool
+) -> None:
+    release, metrics = Release("tiny/1", deployed(own)), Metrics(CollectorRegistry())
+    service = Service(Settings("tiny", 1, 30.0), None, release, metrics)  # type: ignore[arg-type]
+    body = json.dumps(asked("Why?", stop=stop)).encode()
+    assert service.call(read(Chat, body)).promised == promised
 
 
 def test_a_right_answer_decides_what_counts(own: Pair, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ class Service:
             user=asked.user or asked.safety_identifier,
             release=release,
             # Sampled as at registration, with whichever seed.
-            promised=asked.rule is asked.limit is asked.stop is None and sampler.params == default,
+            promised=asked.rule is asked.limit is None and not stop and sampler.params == default,
         )
 
     def check_name(self, model: str) -> None:
