@@ -17,7 +17,7 @@ from citer.models.rounding import round_weights
 from citer.models.weights import check_tensors
 from citer.storage.tables import read_as
 
-INTEGER = re.compile("[Ii]nt([48])")  # in the name of a torchao method
+INTEGER = re.compile("[Ii]nt([48])(?!_?[Dd]ynamic|_?[Ss]tatic)")  # not of torchao's activations
 HEADERS, CONFIG = "config and weight headers", "config only: no weights"
 
 

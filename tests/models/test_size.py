@@ -16,6 +16,10 @@ from tests.tiny import make_tiny_pair
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
 INT8 = {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig"}}}
+INT4 = {  # the states in 8 bits, the weights in 4
+    "quant_method": "torchao",
+    "quant_type": {"default": {"_type": "Int8DynamicActivationInt4WeightConfig"}},
+}
 NESTED = {
     "quant_method": "bitsandbytes",
     "load_in_4bit": True,
@@ -87,7 +91,12 @@ def test_stored_bytes_are_counted_if_a_quantised_model_has_its_files(tmp_path: P
 
 @pytest.mark.parametrize(
     ("config", "settings", "gigabytes"),
-    [(QWEN_72B, AWQ, 41.46), (LLAMA_70B, NESTED, 39.51), (LLAMA_8B, INT8, 9.08)],
+    [
+        (QWEN_72B, AWQ, 41.46),
+        (LLAMA_70B, NESTED, 39.51),
+        (LLAMA_8B, INT8, 9.08),
+        (LLAMA_8B, INT4, 5.59),
+    ],
 )
 def test_without_files_a_quantised_model_is_estimated_by_its_bits(
     tmp_path: Path, config: dict, settings: dict, gigabytes: float
