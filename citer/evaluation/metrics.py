@@ -103,11 +103,11 @@ class Frontier:
         return np.where(reached_RT.any(1), cost_R1[:, 0], np.inf)
 
     def right_for(self, cost_R: np.ndarray) -> np.ndarray:
-        """Return right_R: the most right answers for a cost, NaN below the least cost."""
+        """Return right_R: the most right answers for a cost, -inf below the least cost."""
         before_R1 = (self.cost_RT <= cost_R[:, None]).sum(1)[:, None] - 1
         after_R1 = np.minimum(before_R1 + 1, self.cost_RT.shape[1] - 1)
         right_R1 = _between(cost_R[:, None], self.cost_RT, self.right_RT, before_R1, after_R1)
-        return np.where(before_R1 < 0, np.nan, right_R1)[:, 0]
+        return np.where(before_R1 < 0, -np.inf, right_R1)[:, 0]
 
 
 def _between(
