@@ -88,7 +88,7 @@ def frontier_charts(lines: Sequence[Line], alone: Sequence[Row], measure: Measur
     """
     dear, floor = alone[1][COST], NEAR * alone[1]["accuracy"]
     others = [point for line in lines for point in line.points if point["method"] not in MODELS]
-    near = min((p[COST] for p in others if p["accuracy"] >= floor), default=dear)
+    near = min([dear, *(p[COST] for p in others if p["accuracy"] >= floor)])
     marks = _marks(lines, alone, measure)
     return [
         _plane(marks, measure, *_whole(lines, alone)),

@@ -83,6 +83,12 @@ def test_a_method_is_drawn_in_its_own_colour():
     assert "(in srgb, red " in drawn["router 2"]["stroke"]
 
 
+def test_the_enlarged_chart_ends_at_the_llm_where_all_rules_cost_more():
+    dear = [p if p["kind"] == Kind.ALONE else p | {"cost_b1": 1 + p["cost_b1"]} for p in points()]
+    _, near = frontier_charts(lines_of(dear, CHOSEN), alone_of(dear), ACCURACY)
+    assert near.to_dict()["encoding"]["x"]["scale"]["domain"] == [0.95, 1]
+
+
 @pytest.mark.parametrize(
     ("rule", "place"),
     [
