@@ -16,7 +16,7 @@ STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 LIGHT = dict(re.findall(r"--(\w+): (#\w+)", STYLE.partition("@media")[0]))
 AXIS = {"domain": False, "ticks": False, "gridColor": "var(--rule)", "tickCount": 6}
 MUTED = {"labelColor": "var(--muted)", "titleColor": "var(--muted)", "titleFontWeight": "normal"}
-SIZES = {"labelFontSize": 11, "titleFontSize": 11, "titlePadding": 8, "labelLimit": 200}
+SIZES = {"labelFontSize": 11, "titleFontSize": 11, "titlePadding": 8, "labelLimit": 400}
 CONFIG = {
     "background": "transparent",
     "font": "Liberation Sans, Arial, sans-serif",  # the first is in vl-convert, on every machine

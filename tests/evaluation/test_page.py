@@ -13,10 +13,12 @@ from citer.evaluation.bounds import BOUNDS, LEARNS
 from citer.evaluation.candidates import STYLES
 from citer.evaluation.cost import batches
 from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions
+from citer.evaluation.methods import SCORERS
 from citer.report.charts import WIDTH, svg
 from citer.report.figures import calibration_error, worth_chart
 from citer.report.page import PageStudy, write_page
-from citer.report.worth import PART
+from citer.report.worth import PART, parts
+from citer.rule import Rule
 from citer.storage.schema import HOLDOUT
 from citer.storage.tables import write_json, write_table
 from tests.evaluation.transcripts import ANSWERS, HOSTILE, transcript
@@ -143,6 +145,12 @@ def test_the_heat_map_has_every_token_with_its_writer_score_and_choices(study, t
         == ["taken back by an audit; the LLM wrote “ 7”", "dropped after the rejected draft"] * 2
     )
     assert ("t none llm", "written by the LLM · the SLM did not run\nSLM: “⏎” · LLM: “⏎”") in shown
+
+
+def test_the_names_of_changed_parts_are_shown_in_full():
+    names = {part.name for by in SCORERS for part in parts(Rule("risk", 0.5, 0.25, by))}
+    rows = [beside(name, 0.1, 0.01, PART) for name in sorted(names)]
+    assert "…" not in svg(worth_chart(rows, ACCURACY), "worth")
 
 
 def test_router_k_stands_beside_router_k_minus_1(study, tmp_path):
