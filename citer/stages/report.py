@@ -5,6 +5,7 @@ from itertools import cycle
 from typing import NamedTuple, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from citer.config.params import Params
@@ -141,10 +142,10 @@ class _Found(NamedTuple):
 
     @property
     def failures(self) -> list[Failures]:
-        found = self.rivals
-        for each in self.reports:
-            found = found.joined(each.findings)
-        return found.failures
+        """Count each answer once: the reports repeat those by the rivals' scorers."""
+        own = ~pc.field("by").isin(self.rivals.outcomes["by"].unique())
+        tables = [each.findings.outcomes.filter(own) for each in self.reports]
+        return Findings(pa.concat_tables([self.rivals.outcomes, *tables]), []).failures
 
     @property
     def last(self) -> Chosen:

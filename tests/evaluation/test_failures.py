@@ -11,6 +11,8 @@ from citer.evaluation.study import ALONE_LINES
 from citer.evaluation.sweep import Result, Run
 from citer.pairs.hints import shortfalls
 from citer.report.standings import metrics, standings, summary
+from citer.rule import Rule
+from citer.stages.report import _Found, _Report
 from tests.reported import NOTHING_CERTIFIED
 
 TASK = "python:data/own/t.py:Own"
@@ -70,6 +72,17 @@ def test_a_report_names_the_failures_and_the_mean_share() -> None:
     assert "Own" in text
     assert (values["llm"]["accuracy"], values["llm"]["mean_share"]) == (0.2, 0.3)
     assert values["llm"]["Own"]["mean_share"] == 0.3
+
+
+def test_a_summary_counts_the_answers_by_the_rivals_scorers_once() -> None:
+    """Two answers by each scorer fail. The reports of both routers repeat those of the rivals."""
+    rival, own = (
+        Run("policy", Rule("score", 0.5, by=name), PARTS, PRICES) for name in ("entropy", "stand")
+    )
+    repeated = _Report(Findings(outcome_table([rival, own]), []), {})
+    rivals = Findings(outcome_table([rival]), [])
+    [failed] = _Found(Conditions(), rivals, [repeated, repeated]).failures
+    assert failed.answers == 2 + 2 + 2
 
 
 def test_a_report_of_whole_answers_has_no_column_for_shares() -> None:
