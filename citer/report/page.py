@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from citer.evaluation.choice import Chosen
+from citer.evaluation.choice import Chosen, deployed
 from citer.evaluation.cost import Batch
 from citer.evaluation.measure import Conditions
 from citer.evaluation.methods import Row, label, styles
@@ -29,16 +29,15 @@ CODE = re.compile("`([^`]*)`")
 class PageStudy:
     """The findings of a retraining, with the iteration in the methods' names.
 
-    `batches` are those of which the points have the cost. `deployed` is the method that the last
-    router would serve with, and `others` are the rows of `worth` about it. `tokens` has the
-    transcripts by iteration, and `holdout` is the table of the last router's held-out labels.
+    `batches` are those of which the points have the cost. `others` are the rows of `worth` about
+    the deployed rule. `tokens` has the transcripts by iteration, and `holdout` is the table of the
+    last router's held-out labels.
     """
 
     points: Sequence[Row]
     chosen: Chosen
     conditions: Conditions
     batches: Sequence[Batch]
-    deployed: str
     others: Sequence[Row]
     tokens: Mapping[str, Path]
     holdout: Path
@@ -71,12 +70,13 @@ def write_page(path: Path, study: PageStudy) -> None:
 
 
 def _headline(study: PageStudy) -> dict[str, Any]:
-    chosen = study.chosen[study.deployed]
+    method = deployed(study.chosen)
+    chosen = study.chosen[method]
     return {
         "study": study,
         "chosen": chosen,
-        "promise": promise(study.deployed, chosen, study.conditions.measure),
-        "point": chosen_point(study.points, study.deployed, chosen.rule),
+        "promise": promise(method, chosen, study.conditions.measure),
+        "point": chosen_point(study.points, method, chosen.rule),
         "llm": alone_of(study.points)[1],
         "methods": styles(study.points),
     }

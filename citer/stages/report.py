@@ -1,6 +1,7 @@
 """Write data/summary, all methods and iterations side by side, and the report page."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import cycle
 from typing import NamedTuple, Self
 
@@ -56,7 +57,6 @@ def _write_page(found: "_Found", others: Sequence[Row], params: Params) -> None:
         found.chosen,
         found.conditions,
         counted(params.evaluate, params.serve),
-        deployed(found.last),
         others,
         tokens={k: paths.transcript(int(k)) for k in params.iterations},
         holdout=paths.router(len(params.iterations)) / paths.HOLDOUT,
@@ -138,7 +138,9 @@ class _Found(NamedTuple):
 
     @property
     def chosen(self) -> Chosen:
-        return {name: rule for each in self.reports for name, rule in each.chosen.items()}
+        """The rules of all routers. Only the last one's is deployed."""
+        rules = {name: rule for each in self.reports for name, rule in each.chosen.items()}
+        return {name: replace(rule, deployed=False) for name, rule in rules.items()} | self.last
 
     @property
     def failures(self) -> list[Failures]:

@@ -40,7 +40,7 @@ def study(tmp_path: Path) -> PageStudy:
     rows += [beside("entropy", -0.25, 0.05), beside("oracle", 0.5, 0.1, "bound")]
     rows += [beside("random", None, None, "bound")]
     rows += [beside("speculative", -0.5, 0.1) | {"task": "math"}]
-    return PageStudy(points(), CHOSEN, Conditions(), BATCHES, "router_2", rows, tokens, file)
+    return PageStudy(points(), CHOSEN, Conditions(), BATCHES, rows, tokens, file)
 
 
 def beside(other: str, change: float | None, width: float | None, kind: str = "rival") -> dict:

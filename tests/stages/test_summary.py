@@ -11,10 +11,12 @@ from pyarrow import csv
 
 from citer.config.params import Iteration
 from citer.errors import InputError
+from citer.evaluation.measure import Conditions
 from citer.evaluation.methods import label, numbered
+from citer.evaluation.points import Findings, outcome_table
 from citer.stages import choose, paths, report
 from citer.storage.tables import digest, read_json, write_json
-from tests.reported import NOTHING_CERTIFIED
+from tests.reported import NOTHING_CERTIFIED, chosen_rule
 from tests.stages.conftest import run_all
 
 OURS = ("router", "audited", "policy", "exact")
@@ -82,6 +84,17 @@ def test_the_deployed_rule_stands_beside_every_method_and_its_parts(reported):
     deployed = read_json(paths.report(2) / paths.DEPLOYED)["method"]
     listed = [*(f"{name}_2" for name in OURS), *SHARED]
     assert names == {label(name) for name in listed if name != numbered(deployed, "2")}
+
+
+def test_the_deployed_rule_of_a_summary_is_the_last_routers():
+    """Bounds stand beside it. Each report has one of its own."""
+    nothing, other = Findings(outcome_table([]), []), chosen_rule("score 0.9")
+    reports = [
+        report._Report(nothing, {best: chosen_rule("score 0.8", deployed=True), "co_llm": other})
+        for best in ("router_1", "exact_2")
+    ]
+    chosen = report._Found(Conditions(), nothing, reports).chosen
+    assert [name for name, rule in chosen.items() if rule.deployed] == ["exact_2"]
 
 
 def test_swapped_reports_are_refused(reported):
