@@ -158,13 +158,19 @@ def _show_seconds(engine: Engine, replies: Sequence[Reply], rule: Rule) -> _Rout
 
 
 def vllm_line(pair: Pair, rule: Rule) -> str:
-    """Return the command that serves a rule inside vLLM, with the weights as they are stored."""
-    model = f"{pair.slm.card.path}"
-    slm = {"method": "draft_model", "model": model, "num_speculative_tokens": DRAFTS}
+    """Return the command that serves a rule inside vLLM, with the weights as they are stored.
+
+    vLLM needs one `vocab_size`: without it, say that there is no such command.
+    """
+    small, large = pair.slm.card, pair.llm.card
+    if small.vocab_size != large.vocab_size:
+        sizes = f"vocab_size is {small.vocab_size:,} and {large.vocab_size:,}"
+        return f"no command, since {sizes}, expected equal ones"
+    slm = {"method": "draft_model", "model": str(small.path), "num_speculative_tokens": DRAFTS}
     settings = {"citer": {"rule": f"{rule:.4g}"}}
     options = {"--speculative-config": slm, "--additional-config": settings}
     named = (f"{name} '{json.dumps(value)}'" for name, value in options.items())
-    return f"vllm serve {pair.llm.card.path} {' '.join(named)}"
+    return f"vllm serve {large.path} {' '.join(named)}"
 
 
 def _show_forecast(work: Workload, params: Params) -> None:

@@ -12,11 +12,14 @@ import pytest
 from ruamel.yaml import YAML
 
 from citer.cli.main import call
-from citer.config.params import Params, load_params
+from citer.config.params import PairParams, Params, load_params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
+from citer.models.folder import PairFolder
+from citer.models.pair import load_pair
 from citer.pairs.probe import QUESTIONS
 from citer.pairs.profile import ALONE, BOUND, Agreement
+from citer.rule import Rule
 from citer.stages import paths, probe
 from citer.stages.budget import PACE, Kept
 from citer.storage.schema import SPLITS
@@ -179,3 +182,13 @@ def test_a_row_that_a_later_stage_would_refuse_is_named_before_a_model_is_loaded
         probe.run(load_params())
     assert str(caught.value).startswith(complaint)
     assert "expected at most" in str(caught.value)
+
+
+def test_vllm_has_no_command_for_models_of_two_vocabulary_sizes(tmp_path):
+    slm, llm = make_tiny_pair(tmp_path)
+    section = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float32")
+    pair = load_pair(PairFolder(slm, llm), section)
+    pair.llm.network.resize_token_embeddings(pair.slm.vocab_size + 24, mean_resizing=False)
+    sizes = f"{pair.slm.vocab_size:,} and {pair.slm.vocab_size + 24:,}"
+    line = probe.vllm_line(pair, Rule.parse("risk 0.7 audit 1"))
+    assert line == f"no command, since vocab_size is {sizes}, expected equal ones"
