@@ -13,9 +13,6 @@ A candidate belongs to one method. Known methods are points of this space:
     lookup        prompt lookup decoding: `every γ audit 1 from lookup`
     exact         any scorer with `audit 1`, among them SpecDec++ (arXiv 2405.19715)
     policy        all others
-
-BiLD's fallback is a threshold on the largest probability; here entropy may take its place. Its
-rollback is a fixed distance from the LLM's distribution; here an audit by odds has this role.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +37,7 @@ PLAIN = {
 EXACT = {("every", "slm"): "speculative", ("every", "lookup"): "lookup"}
 RELAXED = {"stand": "audited", "entropy": "bild", "probability": "bild"}
 NAMES: Mapping[CandidateName, str] = {"citer": "router", "any": "policy"}  # others are equal
-# `Findings.numbered` replaces the look of those with the first iteration's.
+# `Findings.of_iteration` replaces the look of those with the first iteration's.
 STYLES = {
     "router": Style(Kind.ROUTER, *ITERATIONS[0]),
     "audited": Style(Kind.AUDITED, *ITERATIONS[0]),
