@@ -29,7 +29,6 @@ def transcript(
     pair: Pair,
     problems: Sequence[Problem],
     policy: Policy,
-    method: str,
     decode: DecodeParams,
     sampler: Sampler,
 ) -> Transcript:
@@ -40,10 +39,10 @@ def transcript(
     asked = spread(problems, sampler.seed, SHOWN if pair.is_slow else COUNTED)
     engine = Engine(pair, decode.slots, decode.max_new_tokens, delayed=True)
     job = _Reader(pair, engine, policy, sampler)
-    with progress(f"{method} token by token", len(asked), "answers") as advance:
+    with progress("the deployed rule, token by token", len(asked), "answers") as advance:
         [decoded] = executor.run(job, [Unit("the transcript", asked)], advance)
     spoken = count_spoken(decoded)
-    return Transcript(method, f"{policy.rule:.4g}", len(asked), spoken, decoded[:SHOWN])
+    return Transcript(f"{policy.rule:.4g}", len(asked), spoken, decoded[:SHOWN])
 
 
 def spread(problems: Sequence[Problem], seed: int, most: int) -> list[Problem]:
@@ -82,7 +81,6 @@ class _Reader:
         grade = WRONG if answer.truncated else assess(problem, self.pair.text(answer.token_ids))
         return Decoded(
             problem_id=problem.problem_id,
-            task=problem.task,
             question=problem.question,
             choices=[f"{choice.label}) {choice.text}" for choice in problem.choices or ()],
             expected=problem.answer,
@@ -94,18 +92,18 @@ class _Reader:
     def _tokens(self, asked: Request, answer: Answer) -> Iterator[Token]:
         slm, llm = (choices(verifier, asked, answer.token_ids) for verifier in self._verifiers)
         rejected = self._rejected(asked, answer)
-        written = zip(answer.token_ids, answer.by_llm, answer.scores, slm, llm, strict=True)
-        for position, (token, by_llm, score, slms, llms) in enumerate(written):
+        written = zip(answer.token_ids, answer.writers, answer.scores, slm, llm, strict=True)
+        for position, (token, by, score, slms, llms) in enumerate(written):
             before, dropped = answer.token_ids[:position], rejected.get(position, ())
-            draft = next(iter(dropped), slms if by_llm else token)
+            draft = next(iter(dropped), token if by == "slm" else slms)
             text = self._text(before, token)
             yield Token(
                 text=text,
                 kind="EOS" if token in self.pair.eos_ids else kind_of(text),
-                by_llm=by_llm,
-                score=round(score, 6) if score else None,  # 0: the SLM did not run
+                by=by,
+                score=round(score, 6) if score else None,  # 0: nothing drafted
                 slm=self._text(before, draft),
-                llm=self._text(before, token if by_llm else llms),
+                llm=self._text(before, token if by == "llm" else llms),
                 rejected=[
                     self._text((*before, *dropped[:n]), each) for n, each in enumerate(dropped)
                 ],

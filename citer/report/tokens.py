@@ -15,14 +15,14 @@ STRETCHES = 10  # equal parts of an answer, over which `Spoken` counts
 class Token:
     """A token of an answer, as text.
 
-    `score` is that of the SLM's draft, or None if the SLM did not run here. `slm` and `llm` are the
-    tokens that the models choose here, after the same tokens. `rejected` are drafts from here on
-    that an audit rejected, the first of which stood at this position.
+    `by` is who wrote it: `llm`, `slm` or `lookup`. `score` is that of the draft, or None without
+    one. `slm` and `llm` are the tokens that the models choose here, after the same tokens.
+    `rejected` are drafts from here on that an audit rejected, the first of which stood here.
     """
 
     text: str
     kind: Kind
-    by_llm: bool
+    by: str
     score: float | None
     slm: str
     llm: str
@@ -34,7 +34,6 @@ class Decoded:
     """A test question with its routed answer. `expected` is None if the right answer is unknown."""
 
     problem_id: str
-    task: str
     question: str
     choices: list[str]
     expected: str | None
@@ -60,7 +59,6 @@ class Transcript:
     `spoken` counts the tokens of `questions` answers, of which `answers` has the first few.
     """
 
-    method: str
     rule: str
     questions: int
     spoken: list[Spoken]
@@ -83,5 +81,5 @@ def count_spoken(answers: Iterable[Decoded]) -> list[Spoken]:
             stretch = STRETCHES * position // len(answer.tokens)
             count = counts.setdefault((stretch, token.kind), [0, 0])
             count[0] += 1
-            count[1] += token.by_llm
+            count[1] += token.by == "llm"
     return [Spoken(*place, *counts[place]) for place in sorted(counts)]

@@ -16,7 +16,6 @@ from citer.storage.tables import read_as, write_json
 
 @dataclass(frozen=True)
 class _Deployed:
-    method: str
     rule: RuleText
 
 
@@ -25,11 +24,10 @@ def run(params: Params, iteration: int) -> None:
     deployed = read_as(paths.report(iteration) / paths.DEPLOYED, _Deployed)
     router, card = read_bundle(paths.router(iteration))
     folders = finetuned_pair(params)
-    own = folders.identity(params.pair.dtype)
-    check_identity(card, own, paths.router(iteration))
+    check_identity(card, folders.identity(params.pair.dtype), paths.router(iteration))
     pair, executor = open_pair(folders, params.pair, params.workers)
     policy = routed(router.to(pair.slm.device), deployed.rule)
     test = read_problems(paths.referenced("test"))
     settings = params.decode, Sampler(params.evaluate.sampling, params.seed)
-    tokens = transcript(executor, pair, test, policy, deployed.method, *settings)
+    tokens = transcript(executor, pair, test, policy, *settings)
     write_json(paths.transcript(iteration), asdict(tokens))

@@ -18,7 +18,14 @@ from citer.rule import Rule
 from tests.evaluation.transcripts import ANSWERS
 from tests.tiny import MATH, MC
 
-RULES = ["score 0.5", "risk 0.3 audit 0.5", "every 3 audit 1", "score 0", "score 1"]
+RULES = [
+    "score 0.5",
+    "risk 0.3 audit 0.5",
+    "every 3 audit 1",
+    "score 0",
+    "score 1",
+    "every 2 audit 1 from lookup",
+]
 
 
 @pytest.fixture(scope="module", params=RULES)
@@ -31,7 +38,7 @@ def made(study: Study, router: Router, rule: Rule) -> tuple[Transcript, dict[str
     policy = routed(router, rule)
     engine = Engine(study.pair, 1, study.decode.max_new_tokens)
     answers = engine.decode([request(each, study.pair) for each in study.test], policy)
-    asked = study.executor, study.pair, study.test, policy, "audited"
+    asked = study.executor, study.pair, study.test, policy
     told = transcript(*asked, study.decode, Sampler(study.params.sampling, study.seed))
     return told, {answer.key: answer for answer in answers}
 
@@ -50,7 +57,7 @@ def test_tokens_are_those_of_the_answer_with_writer_score_and_rejected_draft(bot
         answer = answers[each.problem_id]
         text = study.pair.tokenizer.decode(list(answer.token_ids))
         assert "".join(token.text for token in each.tokens) == text
-        assert tuple(token.by_llm for token in each.tokens) == answer.by_llm
+        assert tuple(token.by for token in each.tokens) == answer.writers
         scores = [token.score or 0 for token in each.tokens]
         assert scores == pytest.approx(answer.scores, abs=1e-6)
         rejected = {visit.kept: visit for visit in answer.visits if visit.rejects}
@@ -80,6 +87,12 @@ def test_some_audit_rejects_a_draft_and_those_after_it(study, router):
     told, _ = made(study, router, Rule.parse("risk 0.3 audit 0.5"))
     dropped = [token.rejected for each in told.answers for token in each.tokens if token.rejected]
     assert max(map(len, dropped)) > 1
+
+
+def test_some_copied_token_is_not_the_slms_choice(study, router):
+    told, _ = made(study, router, Rule.parse("every 2 audit 1 from lookup"))
+    copied = [token for each in told.answers for token in each.tokens if token.by == "lookup"]
+    assert any(token.slm != token.text for token in copied)
 
 
 def test_questions_are_spread_over_tasks_and_do_not_depend_on_their_order():

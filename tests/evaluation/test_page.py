@@ -144,7 +144,7 @@ def test_the_heat_map_has_every_token_with_its_writer_score_and_choices(study, t
         gone
         == ["taken back by an audit; the LLM wrote “ 7”", "dropped after the rejected draft"] * 2
     )
-    assert ("t none llm", "written by the LLM · the SLM did not run\nSLM: “⏎” · LLM: “⏎”") in shown
+    assert ("t none llm", "written by the LLM · no draft\nSLM: “⏎” · LLM: “⏎”") in shown
 
 
 def test_the_names_of_changed_parts_are_shown_in_full():
