@@ -264,13 +264,17 @@ class PairFolder:
 
         Equal tokenizers are not enough: a format may read settings that `tokenizer_parts` omits.
         """
-        llm_prompts = self.llm.prompts_after(self.slm.eos_ids)
+        llm_prompts, size = self.llm.prompts_after(self.slm.eos_ids), self.vocabulary.size
         for problem in self.prompts.examples():
             slm, llm = self.prompts.encode(problem), llm_prompts.encode(problem)
             if slm != llm:
                 part = "reference" if slm.prompt_ids == llm.prompt_ids else "prompt"
                 found = f"different ids for a {problem.task} {part}"
                 raise InputError(f"{self}: {found}, expected those of one prompt format")
+            if (last := max(slm.prompt_ids)) >= size:
+                token = self.slm.tokenizer.convert_ids_to_tokens(last)
+                expected = f"expected one below {size}, the smaller vocabulary"
+                raise InputError(f"{self}: {token!r} of a prompt has the id {last}, {expected}")
 
 
 def differing_part(slm: ModelFolder, llm: ModelFolder) -> str | None:

@@ -4,6 +4,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from citer.data.prompts import ChatParams, PromptSettings
 from citer.errors import InputError
@@ -51,6 +53,25 @@ def test_an_end_of_turn_without_an_embedding_is_no_eos(folders: TinyPair) -> Non
     tokenizer = ModelFolder(folders.slm).tokenizer
     size = tokenizer.convert_tokens_to_ids("<|eot_id|>")
     assert named_eos_ids(tokenizer, size) == [0, tokenizer.convert_tokens_to_ids("<|im_end|>")]
+
+
+def test_a_template_whose_token_has_no_embedding_is_refused(tmp_path: Path) -> None:
+    def equip(tokenizer: PreTrainedTokenizerFast) -> None:
+        add_roles(tokenizer, CHATML.replace("<|im_start|>", "<|late|>"))
+        tokenizer.add_tokens([AddedToken("<|late|>", special=True)])
+
+    folders = make_tiny_pair(tmp_path, equip=equip)
+    network = AutoModelForCausalLM.from_pretrained(folders.slm)
+    last = network.config.vocab_size - 1
+    network.resize_token_embeddings(last)
+    network.save_pretrained(folders.slm)
+    assert PairFolder(*folders).vocabulary.size == last, "plain prompts do not use it"
+    with pytest.raises(InputError) as caught:
+        PairFolder(*folders, CHAT)
+    assert str(caught.value) == (
+        f"{folders.slm} and {folders.llm}: '<|late|>' of a prompt has the id {last}, "
+        f"expected one below {last}, the smaller vocabulary"
+    )
 
 
 def test_both_models_get_the_slms_prompts_if_their_templates_differ_elsewhere(
