@@ -17,9 +17,8 @@ from citer.training.job import Job
 def launch(job: Job, folder: Path) -> None:
     """Train `job` in `folder` on `params.processes` ranks. Raises RuntimeError if a rank fails.
 
-    torchrun starts every rank in its own session, so signals
-    to this process group do not reach a rank. Each rank therefore watches the pipe on its standard
-    input, which closes when this process ends for any reason.
+    torchrun starts every rank in its own session, which no signal to this process group reaches.
+    So each rank watches the pipe on its standard input, which closes when this process ends.
     """
     env = os.environ | {
         "DS_ACCELERATOR": job.device,

@@ -12,6 +12,7 @@ from peft import LoraConfig
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
+    GenerationConfig,
     PrinterCallback,
     Trainer,
     TrainerCallback,
@@ -21,7 +22,6 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
-from citer.config.params import LoraParams
 from citer.models.folder import ModelFolder
 from citer.progress import Advance, progress
 from citer.storage.tables import read_table
@@ -39,14 +39,21 @@ def train(job: Job, base: ModelFolder, folder: Path) -> None:
     checkpoint = last_checkpoint(folder)
     arguments = _arguments(job, folder)  # before the model: with ZeRO-3, a rank loads its part
     lora = job.params.lora
+    adapter = None
+    if lora:
+        adapter = LoraConfig(
+            r=lora.rank, lora_alpha=lora.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+        )
     # Weights that are trained stay in float32.
     dtype = torch.bfloat16 if job.bf16 and lora else torch.float32
+    network = AutoModelForCausalLM.from_pretrained(job.base, dtype=dtype, local_files_only=True)
+    network.generation_config = GenerationConfig()  # some of a base's could not be saved
     trainer = _Trainer(
-        AutoModelForCausalLM.from_pretrained(job.base, dtype=dtype, local_files_only=True),
+        network,
         arguments,
         train_dataset=Dataset(read_table(folder / ROWS, ROW)),
         processing_class=tokenizer,
-        peft_config=_peft_config(lora) if lora else None,
+        peft_config=adapter,
     )
     trainer.remove_callback(PrinterCallback)
     with ExitStack() as stack:
@@ -81,15 +88,6 @@ def _arguments(job: Job, folder: Path) -> SFTConfig:
         report_to="none",
         disable_tqdm=True,
         log_level="error",
-    )
-
-
-def _peft_config(lora: LoraParams) -> LoraConfig:
-    return LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
     )
 
 

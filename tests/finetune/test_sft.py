@@ -104,6 +104,14 @@ def test_only_the_weights_differ_from_the_base_model(base: ModelFolder) -> None:
     assert not list((PARTIAL / "finetune").iterdir())
 
 
+def test_settings_of_sampling_that_contradict_each_other_are_kept(base: ModelFolder) -> None:
+    path = base.path / "generation_config.json"
+    settings = {"eos_token_id": 0, "temperature": 0.6, "top_p": 0.9}  # without `do_sample`
+    path.write_text(json.dumps(settings))
+    finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(epochs=1, batch_size=2), SEED)
+    assert json.loads(Path("slm", path.name).read_text()) == settings
+
+
 def test_weights_are_written_in_the_precision_of_the_base_model(base: ModelFolder) -> None:
     weights = load_file(base.path / "model.safetensors")
     halved = {name: weight.bfloat16() for name, weight in weights.items()}
