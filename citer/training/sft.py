@@ -146,7 +146,7 @@ def merge(base: Path, checkpoint: Path) -> ModelFolder:
 
 
 def _publish(base: Path, checkpoint: ModelFolder, output: Path) -> None:
-    """Write the checkpoint's weights in the precision of `base`, and copy its other files.
+    """Write trained weights in the precision of `base`, its own unchanged. Copy its other files.
 
     The trainer rewrites tokenizer and EOS settings, which must stay equal for both models.
     """
@@ -154,7 +154,9 @@ def _publish(base: Path, checkpoint: ModelFolder, output: Path) -> None:
     with replacing(output) as aside:
         aside.mkdir()
         for file in checkpoint.weight_files:
-            weights = {name: weight.to(dtype) for name, weight in load_file(file).items()}
+            weights = load_file(file)
+            if checkpoint.path != base:
+                weights = {name: weight.to(dtype) for name, weight in weights.items()}
             save_file(weights, aside / file.name, {"format": "pt"})
         texts = [file for file in base.iterdir() if file.suffix in (".json", ".jinja", ".txt")]
         settings = [file for file in texts if not file.match("*.index.json")]

@@ -67,7 +67,10 @@ def test_another_seed_gives_another_model(base: ModelFolder) -> None:
     assert any(not torch.equal(one[name], two[name]) for name in one)
 
 
-def test_a_training_of_zero_epochs_does_not_change_the_model(base: ModelFolder) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_training_of_zero_epochs_does_not_change_the_model(base: ModelFolder, dtype: str) -> None:
+    config = json.loads((base.path / "config.json").read_text())  # need not be that of the weights
+    (base.path / "config.json").write_text(json.dumps(config | {"dtype": dtype}))
     assert finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(epochs=0), SEED) == []
     files, written = (
         load_file(folder / "model.safetensors") for folder in (base.path, Path("slm"))
