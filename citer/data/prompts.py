@@ -210,7 +210,7 @@ class ChatPrompts(PromptFormat):
             roles = ", ".join(turn.role for turn in turns)
             reason = " ".join(str(error).split())
             if CLOCK in self.template and isinstance(error, TypeError):
-                reason = "it writes today's date; expected a fixed one in pair.chat.variables"
+                reason = "it writes the date; expected a fixed one there or in pair.chat.variables"
             raise InputError(f"the chat template refuses the turns {roles}: {reason}") from None
         return str(rendered)
 

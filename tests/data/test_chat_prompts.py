@@ -159,7 +159,8 @@ def test_a_variable_that_the_template_does_not_read_is_refused(make: Make, name:
         (GEMMA, {"system": "Be brief."}, "system, user, assistant: System role not supported"),
         ("{{ 1 / 0 }}", {}, "user, assistant: division by zero"),
         ("{% if %}", {}, "user, assistant: Expected an expression"),
-        (DATED, {}, "user, assistant: it writes today's date; expected a fixed one in pair.chat"),
+        # SmolLM3's template, for one, reads no variable for its date.
+        (DATED, {}, "user, assistant: it writes the date; expected a fixed one there or in pair."),
         (CHATML + "{{ top + 1 }}", {"variables": {"top": "x"}}, "user, assistant: can only conc"),
     ],
 )
