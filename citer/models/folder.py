@@ -178,6 +178,8 @@ class ModelFolder:
         """Raise InputError if the engine cannot run this model. Reads no weight."""
         if self.quantised and not may_be_quantised:
             refuse_quantised(self.path)
+        if (adapter := self.path / "adapter_config.json").exists():
+            raise InputError(f"{adapter}: transformers would add it to the weights, expected none")
         self.check_ends()
         stored, network = self.stored, outline(self.path)
         if settings := self.config.quantization_config:

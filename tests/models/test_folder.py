@@ -93,6 +93,13 @@ def test_a_folder_without_a_model_is_refused(folders: TinyPair) -> None:
     assert "no config.json" in refusal(TinyPair(folders.slm / "nowhere", folders.llm))
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_adapter_beside_the_weights_is_refused(folders: TinyPair, place: int) -> None:
+    path = folders[place] / "adapter_config.json"
+    path.write_text("{}")
+    assert refusal(folders) == f"{path}: transformers would add it to the weights, expected none"
+
+
 def test_the_digest_covers_the_loaded_weights_although_an_index_names_others(
     folders: TinyPair,
 ) -> None:
