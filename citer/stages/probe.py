@@ -141,15 +141,15 @@ class _Routing(NamedTuple):
 
 def _show_seconds(engine: Engine, replies: Sequence[Reply], rule: Rule) -> _Routing:
     """Time an exact rule and several rules together. Show the first, and how to serve it now."""
-    say("timing rules: up to twice as long as the answers above")
+    say("timing rules: up to four times as long as the answers above")
     pair, policy = engine.pair, routed(Router({}), rule)
     batch = [request(reply.problem, pair) for reply in replies[: engine.slots]]
     single = [[each] for each in batch[:TIMED]]
     alone = seconds(engine, single, policy) / seconds(engine, single, LLM_ALONE)
-    together = seconds(engine, [batch], policy) / seconds(engine, [batch], LLM_ALONE)
-    few = [batch[: max(1, len(batch) // 2)]]
-    more = seconds(engine, few, *(routed(Router({}), each) for each in SEVERAL))
-    growth = (more / seconds(engine, few, policy) - 1) / log(len(SEVERAL))
+    by_one = seconds(engine, [batch], policy)
+    together = by_one / seconds(engine, [batch], LLM_ALONE)
+    by_several = seconds(engine, [batch], *(routed(Router({}), each) for each in SEVERAL))
+    growth = (by_several / by_one - 1) / log(len(SEVERAL))
     say(
         f"`{rule:.4g}`: {alone:.2f} of the LLM's seconds one by one ({len(single)} answers), "
         f'{together:.2f} in a batch of {len(batch)}; serve it now: citer serve --rule "{rule:.4g}"'
