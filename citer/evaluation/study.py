@@ -7,6 +7,7 @@ a test. Validation tests rules, and test only reports.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -123,18 +124,12 @@ class Study:
         if self.serve.engine == "vllm" or not self._gradable:
             return ["slm"]
         [llm] = self._alone_held_out
-        asked = [request(result.problem, self.pair, self.sampler) for result in llm.results]
-        copied = [
-            copy
-            for own, result in zip(asked, llm.results, strict=True)
-            for copy in copies(own.prompt_ids, result.token_ids)
-        ]
-        pays = share(copied) >= PAYS
-        say(
-            f"lookup: copies {share(copied):.1%} of the LLM's tokens on held-out questions; "
-            f"{'tried' if pays else f'not tried below {PAYS:.0%}'}"
-        )
-        return ["slm", "lookup", "both"] if pays else ["slm"]
+        asked = ((request(each.problem, self.pair, self.sampler), each) for each in llm.results)
+        found = (copies(own.prompt_ids, each.token_ids) for own, each in asked)
+        copied = share([*chain.from_iterable(found)])
+        tried = "tried" if copied >= PAYS else f"not tried below {PAYS:.0%}"
+        say(f"lookup: copies {copied:.1%} of the LLM's tokens on held-out questions; {tried}")
+        return ["slm", "lookup", "both"] if copied >= PAYS else ["slm"]
 
     def _screened(self, lines: Sequence[Line]) -> tuple[list[Line], list[Run]]:
         """Keep the rules of each line that are worth a test, with their held-out runs."""
