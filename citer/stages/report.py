@@ -140,7 +140,7 @@ class _Found(NamedTuple):
     def chosen(self) -> Chosen:
         """The rules of all routers. Only the last one's is deployed."""
         rules = {name: rule for each in self.reports for name, rule in each.chosen.items()}
-        return {name: replace(rule, deployed=False) for name, rule in rules.items()} | self.last
+        return {name: replace(rule, deployed=False) for name, rule in rules.items()} | {**self.last}
 
     @property
     def failures(self) -> list[Failures]:
