@@ -35,7 +35,7 @@ from tests.heads import random_router
 from tests.killing import Killing, end_workers
 from tests.taught import make_taught_pair, problems
 
-PLACEMENT = PairParams(slm="", llm="", device="cpu", dtype="float64")
+PLACEMENT = PairParams(slm="slm", llm="llm", device="cpu", dtype="float64")
 RULE = Rule("risk", 0.5, 0.5)
 
 

@@ -8,7 +8,7 @@ from citer.config.params import FinetuneParams, PairParams
 from citer.models.folder import ModelFolder
 from tests.tiny import make_tiny_pair
 
-PLACEMENT = PairParams(slm="", llm="", device="cpu", dtype="float32")
+PLACEMENT = PairParams(slm="slm", llm="llm", device="cpu", dtype="float32")
 SEED = 1
 PARAMS = FinetuneParams(
     learning_rate=1e-2,

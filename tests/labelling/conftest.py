@@ -28,7 +28,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     folder = tmp_path_factory.mktemp("taught")
     questions = problems(12)
     folders = PairFolder(*make_taught_pair(folder, questions))
-    placement = PairParams(slm="", llm="", device="cpu", dtype="float64")
+    placement = PairParams(slm="slm", llm="llm", device="cpu", dtype="float64")
     pair = load_pair(folders, placement)
     score = ScoreParams(batch_tokens=600)
     for name in ("slm", "llm"):

@@ -43,7 +43,7 @@ def examples(pair: TinyPair) -> dict[str, Encoded]:
 @pytest.fixture(scope="module", params=["slm", "llm"])
 def model(pair: TinyPair, request: pytest.FixtureRequest) -> LanguageModel:
     name = request.param
-    placement = PairParams(slm="", llm="", device="cpu", dtype="float64")
+    placement = PairParams(slm="slm", llm="llm", device="cpu", dtype="float64")
     return load_model(name, ModelFolder(getattr(pair, name)), placement)
 
 

@@ -78,7 +78,6 @@ def test_the_transcript_is_of_the_deployed_rule(answered: Params) -> None:
     transcribe.run(answered, 1)
     deployed = read_json(paths.report(1) / paths.DEPLOYED)
     written = read_json(paths.transcript(1))
-    assert written["method"] == deployed["method"]
     assert deployed["rule"].startswith(written["rule"][:9])
     write_json(paths.report(1) / paths.DEPLOYED, deployed | {"rule": "score 7"})
     with pytest.raises(InputError, match=r"^data/reports/1/deployed\.json: rule: .*expected"):
