@@ -148,12 +148,12 @@ def _show_seconds(engine: Engine, replies: Sequence[Reply], rule: Rule) -> _Rout
     alone = seconds(engine, single, policy) / seconds(engine, single, LLM_ALONE)
     by_one = seconds(engine, [batch], policy)
     together = by_one / seconds(engine, [batch], LLM_ALONE)
-    by_several = seconds(engine, [batch], *(routed(Router({}), each) for each in SEVERAL))
-    growth = (by_several / by_one - 1) / log(len(SEVERAL))
     say(
         f"`{rule:.4g}`: {alone:.2f} of the LLM's seconds one by one ({len(single)} answers), "
         f'{together:.2f} in a batch of {len(batch)}; serve it now: citer serve --rule "{rule:.4g}"'
     )
+    by_several = seconds(engine, [batch], *(routed(Router({}), each) for each in SEVERAL))
+    growth = (by_several / by_one - 1) / log(len(SEVERAL))
     return _Routing(together, max(0.0, growth))
 
 
