@@ -25,9 +25,9 @@ def run(minutes: Minutes = None) -> None:
     stale if its data, code or parameters changed. If the last router passes the gate, it becomes
     the champion.
 
-    With --minutes, settings of params.yaml are reduced first until the forecast of the last `probe`
-    on this machine fits. The reduced ones are printed and written there, so that `dvc repro`
-    repeats the run.
+    With --minutes, settings of params.yaml are reduced first until 1.3 times the forecast of the
+    last `probe` on this machine fits. The reduced ones are printed and written there, so that
+    `dvc repro` repeats the run.
     """
     need("pipeline", "citer run")
     params = load_params()  # bad parameters end the command before a server starts
