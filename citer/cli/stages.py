@@ -14,7 +14,7 @@ from citer.errors import InputError
 
 Iteration = Annotated[str, typer.Argument(metavar="K", help="An iteration in params.yaml.")]
 Minutes = Annotated[
-    float | None,
+    int | None,
     typer.Option(min=1, help="Fit the run into so many minutes by the pace that `probe` measures."),
 ]
 

@@ -62,8 +62,9 @@ class PackedInt8Linear(Int8Linear):
         dtype, states = states.dtype, states.float()
         largest = states.abs().amax(-1, keepdim=True).clamp(min=TINY)
         multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
-        products = multiply(states / largest, 1 / LEVELS, LEVELS + 1, self.packed) * largest
-        return products.to(dtype) if self.bias is None else products.to(dtype) + self.bias
+        products = multiply(states / largest, 1 / LEVELS, LEVELS + 1, self.packed)
+        products = products.mul_(largest).to(dtype)
+        return products if self.bias is None else products.add_(self.bias)
 
 
 def round_weights(network: nn.Module) -> None:

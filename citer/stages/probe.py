@@ -1,6 +1,7 @@
 """Let each model alone answer a few validation questions, before the stages that take long."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import log
@@ -169,8 +170,8 @@ def vllm_line(pair: Pair, rule: Rule) -> str:
     slm = {"method": "draft_model", "model": str(small.path), "num_speculative_tokens": DRAFTS}
     settings = {"citer": {"rule": f"{rule:.4g}"}}
     options = {"--speculative-config": slm, "--additional-config": settings}
-    named = (f"{name} '{json.dumps(value)}'" for name, value in options.items())
-    return f"vllm serve {large.path} {' '.join(named)}"
+    named = (each for name, value in options.items() for each in (name, json.dumps(value)))
+    return shlex.join(["vllm", "serve", str(large.path), *named])
 
 
 def _show_forecast(work: Workload, params: Params) -> None:

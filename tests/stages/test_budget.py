@@ -70,6 +70,14 @@ def test_without_a_probe_on_this_machine_a_run_within_a_budget_is_refused(
     assert expected in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("minutes", ["nan", "0"])
+def test_a_budget_is_a_number_of_minutes(
+    minutes: str, probed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(["run", "--minutes", minutes]) == 2
+    assert minutes in capsys.readouterr().err
+
+
 def test_a_pace_of_an_earlier_version_is_measured_again(probed: Path) -> None:
     content = read_json(PACE)
     del content["work"]["growth"]

@@ -192,3 +192,13 @@ def test_vllm_has_no_command_for_models_of_two_vocabulary_sizes(tmp_path):
     sizes = f"{pair.slm.vocab_size:,} and {pair.slm.vocab_size + 24:,}"
     line = probe.vllm_line(pair, Rule.parse("risk 0.7 audit 1"))
     assert line == f"no command, since vocab_size is {sizes}, expected equal ones"
+
+
+def test_the_command_for_vllm_is_quoted_for_a_shell(tmp_path):
+    slm, llm = make_tiny_pair(tmp_path / "the team's models")
+    section = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float32")
+    pair = load_pair(PairFolder(slm, llm), section)
+    words = shlex.split(probe.vllm_line(pair, Rule.parse("risk 0.7 audit 1")))
+    assert words[:4] == ["vllm", "serve", str(llm), "--speculative-config"]
+    assert json.loads(words[4])["model"] == str(slm)
+    assert json.loads(words[6]) == {"citer": {"rule": "risk 0.7 audit 1"}}
