@@ -6,6 +6,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from citer.config.params import PairParams, load_params
 from citer.data.importing import parse_row
 from citer.data.problems import Problem
@@ -17,6 +19,7 @@ from citer.demo import toy
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.serving.server.fields import Chat
+from tests.heads import random_router
 
 ROOT = Path(__file__).parents[1]
 PAIR = ROOT / "data/pair"
@@ -64,3 +67,20 @@ def test_the_embedded_llm_answers_the_questions_of_the_documents_correctly() -> 
         [answer] = engine.decode([Request(question, tuple(prompt_ids))], LLM_ALONE)
         assert grade(known[question], pair.text(answer.token_ids))
         assert f"{known[question].answer} is right" in (ROOT / "README.md").read_text()
+
+
+def test_the_documented_loop_prints_an_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The example of docs/operations.md, with a router of random weights and no finetuned SLM."""
+    [code] = re.findall(r"```python\n(from pathlib .+?)```", (ROOT / TEXTS[1]).read_text(), re.DOTALL)
+    files = PairFolder(PAIR / "slm", PAIR / "llm")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("citer.stages.folders.finetuned_pair", lambda params: files)
+    router = random_router(files.slm.config.hidden_size)
+    monkeypatch.setattr("citer.models.bundle.read_bundle", lambda path: (router, {}))
+    scope: dict[str, Any] = {}
+    exec(code, scope)
+    routed = [scope["Request"]("2", tuple(scope["prompt_ids"]))]
+    [answer] = scope["engine"].decode(routed, scope["policy"])
+    assert capsys.readouterr().out == scope["pair"].text(answer.token_ids)
