@@ -69,7 +69,8 @@ class Study:
         return counted(self.params, self.serve)
 
     def alone_on(self, problems: Sequence[Problem]) -> Alone:
-        return Alone(*_runs(self._sweep(problems, ALONE_LINES)))
+        """Run each model by itself: together, a forward would have half of the rows."""
+        return Alone(*_runs(self._sweep(problems, [line])[0] for line in ALONE_LINES))
 
     def fixed(
         self, scorers: Mapping[str, Scorer], lessons: Callable[[], Lessons] | None = None
@@ -81,9 +82,8 @@ class Study:
         test.
         """
         bounds = list(enlist(self, lessons))
-        lines = [*ALONE_LINES, *(bound.line for bound in bounds)]
-        slm, llm, *decoded = self._sweep(self.test, lines)
-        alone = Alone(*slm, *llm)
+        alone = self.alone_on(self.test)
+        decoded = self._sweep(self.test, [bound.line for bound in bounds]) if bounds else []
         finished = (bound.finish(runs, alone) for bound, runs in zip(bounds, decoded, strict=True))
         before = [*self._alone_held_out, *self.alone_on(self.validation)]
         found = self._found([*before, *alone, *_runs(finished)])
