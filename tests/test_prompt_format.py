@@ -79,6 +79,16 @@ def test_answers_continue_the_prompts_of_the_format(
             ids.append(token)
 
 
+@pytest.mark.parametrize("delayed", [True, False])
+def test_a_router_serves_by_the_schedule_of_its_card(
+    folders: PairFolder, params: PairParams, tmp_path: Path, delayed: bool
+) -> None:
+    router, place = random_router(folders.slm.config.hidden_size), {"batch": 8, "delayed": delayed}
+    write_bundle(tmp_path / "bundle", router, folders.identity(params.dtype) | {"serve": place})
+    deployed = deploy(tmp_path / "bundle", folders, params, LLM_ALONE, LIMITS)
+    assert deployed.engine.delayed is delayed
+
+
 def test_identities_differ_only_in_the_template(
     tiny_pair: TinyPair, folders: PairFolder, params: PairParams, tmp_path: Path
 ) -> None:

@@ -73,7 +73,9 @@ def test_the_documented_loop_prints_an_answer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The example of docs/operations.md, with a router of random weights and no finetuned SLM."""
-    [code] = re.findall(r"```python\n(from pathlib .+?)```", (ROOT / TEXTS[1]).read_text(), re.DOTALL)
+    [code] = re.findall(
+        r"```python\n(from pathlib .+?)```", (ROOT / TEXTS[1]).read_text(), re.DOTALL
+    )
     files = PairFolder(PAIR / "slm", PAIR / "llm")
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("citer.stages.folders.finetuned_pair", lambda params: files)

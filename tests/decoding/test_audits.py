@@ -1,5 +1,6 @@
 """Audited decoding against the algorithms that it contains as special cases, and its cost."""
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -142,6 +143,7 @@ def test_a_token_is_rolled_back_only_if_its_odds_are_below_beta(kin: Pair) -> No
         pytest.param(1, 1.0, [3], id="a tie goes to the LLM's choice"),
         pytest.param(0.5, 0.5, [4, 7], id="odds equal to beta"),
         pytest.param(0.5, 0.4, [3], id="odds below beta"),
+        pytest.param(0.1, math.nan, [3], id="logits of the LLM that overflowed"),
     ],
 )
 def test_a_draft_is_accepted_if_its_odds_reach_beta(

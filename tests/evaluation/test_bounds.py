@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from citer.decoding.policy import StepView, low_entropy
+from citer.decoding.policy import HIGHEST, StepView, low_entropy, top_probability
 from citer.evaluation.bounds import random
 
 
@@ -31,6 +31,12 @@ def test_low_entropy_reads_probabilities_not_logits():
     by_hand = 1 + sum(x * math.log(x) for x in p) / math.log(4)
     assert low_entropy(view(skewed)).item() == pytest.approx(by_hand)
     assert low_entropy(view(skewed + 5)).item() == pytest.approx(by_hand)
+
+
+def test_top_probability_is_the_largest_one_and_below_1():
+    logits = torch.tensor([[0.2, 0.7, 0.1, 0.0], [1.0, 0.0, 0.0, 0.0]]).log()
+    for score_N in (top_probability(view(logits)), top_probability(view(logits + 5))):
+        assert score_N.tolist() == pytest.approx([0.7, HIGHEST])
 
 
 def grid(requests: int, positions: int) -> StepView:

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,14 @@ def routed(prompt_len: int, writers: str) -> Trace:
     places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
     visits = [Visit(place - last, place, place) for last, place in pairwise(places)]
     return Trace.of(prompt_len, len(writers), visits)
+
+
+def test_prices_are_those_of_each_models_card():
+    slm, llm = (
+        SimpleNamespace(card=SimpleNamespace(weight_bytes=weights, kv_bytes=kv))
+        for weights, kv in ((100, 1), (1000, 10))
+    )
+    assert Prices.of(SimpleNamespace(slm=slm, llm=llm), 17) == Prices(117, 1000, 1, 10)
 
 
 def test_an_slm_only_answer_never_prefills_the_llm():

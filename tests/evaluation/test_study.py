@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.compute as pc
@@ -19,7 +20,7 @@ from citer.decoding.policy import (
     always_slm,
     routed,
 )
-from citer.evaluation.candidates import method_of
+from citer.evaluation.candidates import UNTRAINED, method_of
 from citer.evaluation.choice import HELD_OUT, Candidate, choose_each, compared, deployed
 from citer.evaluation.cost import Prices, Trace, counted, schedules
 from citer.evaluation.points import Findings, rule_of
@@ -102,13 +103,19 @@ def test_of_each_scorer_and_acceptance_the_rules_that_none_beats_on_held_out_que
         assert rules_of(fixed.joined(studied[0]), split) == kept
 
 
-def _worth_testing(everything: Findings) -> set[tuple[str, Rule]]:
+def _worth_testing(everything: Findings, batch: int = 1) -> set[tuple[str, Rule]]:
     """Return the rules of which no other of the family is cheaper and loses no more."""
     alone = everything.llm_alone(HELD_OUT)
     seen = {
         each: counted_by_hand(rows_of(everything, HELD_OUT, *each), alone, each[1])
         for each in rules_of(everything, HELD_OUT)
     }
+    if batch > 1:
+        columns = f"cost_b{batch}", f"cost_b{batch}_delayed"
+        for point in everything.candidates.points:
+            if point["split"] == HELD_OUT:
+                each = point["method"], rule_of(point)
+                seen[each] = replace(seen[each], cost=min(point[name] for name in columns))
     kept = set()
     for (_, rule), own in seen.items():
         family = (o for (_, r), o in seen.items() if _family(r) == _family(rule))
@@ -180,11 +187,12 @@ def test_the_order_of_the_rules_depends_on_the_held_out_questions_alone(
     assert [step.held_out for step in steps] == [step.held_out for step in studied[2]]
 
 
-def test_the_batch_at_which_a_rule_serves_decides_its_cost(study, router, tmp_path):
+def test_the_batch_at_which_a_rule_serves_decides_its_cost(study, router, everything, tmp_path):
     """At batch 4 it is the lower of the costs with and without delay."""
     other = replace(study, serve=ServeParams(batch=4), partial=tmp_path)
     fixed = other.fixed(fixed_scorers(router))
     found = fixed.joined(other.candidates(own_scorers(router), fixed))
+    assert rules_of(found, "test") == _worth_testing(everything, 4) != _worth_testing(everything)
     chosen, steps = chosen_of(other, found)
     points = {(p["split"], p["method"], rule_of(p)): p for p in found.points if p["task"] == "all"}
     for step in steps:
@@ -201,6 +209,21 @@ def test_points_have_the_cost_where_a_rule_serves_also_if_it_is_not_reported():
     assert names == ["b1", "b3", "b4", "b3_delayed", "b4_delayed"]
     assert [batch.name for batch in schedules(ServeParams(batch=3))] == ["b3", "b3_delayed"]
     assert [batch.name for batch in schedules(ServeParams())] == ["b1"]
+
+
+@pytest.mark.parametrize(
+    ("copied", "engine", "drafters"),
+    [(0.1, "citer", ["slm", "lookup", "both"]), (0.099, "citer", ["slm"]), (1.0, "vllm", ["slm"])],
+)
+def test_lookups_are_tried_if_they_copy_a_tenth(
+    study, fixed, tmp_path, monkeypatch, copied, engine, drafters
+):
+    monkeypatch.setattr("citer.evaluation.study.share", lambda found: copied)
+    tried = Mock(return_value=[])
+    monkeypatch.setattr("citer.evaluation.study.candidates", tried)
+    other = replace(study, serve=ServeParams(engine=engine), partial=tmp_path)
+    other.candidates(UNTRAINED, fixed)
+    assert tried.call_args.args[3] == drafters
 
 
 def test_no_rule_is_chosen_if_every_rule_surely_loses_too_much(study, fixed, studied, monkeypatch):

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from citer.decoding.engine import Engine
@@ -58,6 +60,18 @@ def test_the_sample_is_the_same_for_fewer_problems(taught: Taught, labeller: Lab
     assert [row for row in rows if row["problem_id"] in ("math-0", "mc-1")] == [
         row for row in fewer if row in rows
     ]
+
+
+def test_the_sample_does_not_depend_on_the_order_of_rows(
+    taught: Taught, labeller: Labeller
+) -> None:
+    def sampled(tokens: pa.Table, count: int) -> set[tuple[str, int]]:
+        rows = sample(labeller, tokens, count).to_pylist()
+        return {(row["problem_id"], row["position"]) for row in rows}
+
+    backwards = taught.tokens.take(np.arange(len(taught.tokens))[::-1])
+    assert len(sampled(taught.tokens, 1000)) > 20
+    assert sampled(backwards, 20) == sampled(taught.tokens, 20)
 
 
 def test_the_margin_agrees_with_the_rollouts_of_the_sample(

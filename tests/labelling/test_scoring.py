@@ -1,7 +1,10 @@
 """Teacher-forced scores against one plain, unbatched forward per problem."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +19,14 @@ from citer.decoding.verifier import Verdicts
 from citer.errors import InputError
 from citer.labelling.scoring import half, score
 from citer.models.folder import ModelFolder
-from citer.models.pair import LanguageModel, Pair, length_buckets, load_model
+from citer.models.pair import (
+    LanguageModel,
+    Pair,
+    Predicted,
+    length_buckets,
+    load_model,
+    predict,
+)
 from citer.models.router import EXTRAS
 from citer.models.vocabulary import Vocabulary
 from citer.storage.schema import LLM_TOKEN, slm_token
@@ -133,6 +143,38 @@ def test_a_model_whose_states_overflow_is_refused_by_name(
     network.get_input_embeddings().weight[:] = torch.inf
     with pytest.raises(InputError, match=rf"^{model.path}: .* expected"):
         _score(replace(model, network=network), examples, batch_tokens=300)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("hidden_CH", 70_000.0, "hidden states beyond float16"),
+        ("logits_CV", torch.nan, "logits that are not finite"),
+    ],
+)
+def test_a_single_token_that_overflows_is_refused(
+    model: LanguageModel,
+    examples: dict[str, Encoded],
+    monkeypatch: pytest.MonkeyPatch,
+    field: str,
+    value: float,
+    said: str,
+) -> None:
+    """The LLM's hidden states are not stored."""
+
+    def overflowing(*asked: Any) -> Iterator[Predicted]:
+        for predicted in predict(*asked):
+            states = getattr(predicted, field).clone()
+            states[1] = value
+            changed = predicted._replace(**{field: states})
+            yield changed._replace(logprob_CV=changed.logits_CV.log_softmax(-1))
+
+    monkeypatch.setattr("citer.labelling.scoring.predict", overflowing)
+    monkeypatch.setattr("citer.decoding.verifier.predict", overflowing)
+    refused = model.name == "slm" or field == "logits_CV"
+    expected = pytest.raises(InputError, match=said) if refused else nullcontext()
+    with expected:
+        _score(model, examples, batch_tokens=300)
 
 
 def test_a_model_whose_logits_overflow_is_refused_by_name(

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from citer.cli.main import call
 from citer.config.params import ServeParams
 from citer.data.problems import Problem
 from citer.errors import InputError
@@ -174,6 +176,26 @@ def test_a_restart_is_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Evidence(path).promises() == before  # with its `since`
     hours[0] = -1  # another machine's clock is ahead
     assert not keeper(path).lapsed
+
+
+@pytest.mark.parametrize(("hours", "lapsed"), [(1, False), (25, True)])
+def test_the_last_answer_before_a_restart_is_evidence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    hours: float,
+    lapsed: bool,
+) -> None:
+    def ago(hours: float) -> str:
+        return f"{datetime.now(UTC) - timedelta(hours=hours):%Y-%m-%d %H:%M:%S}"
+
+    monkeypatch.setattr("citer.serving.shadow.now", lambda: ago(30))
+    first = keeper(tmp_path / "evidence.db")
+    monkeypatch.setattr("citer.serving.evidence.now", lambda: ago(hours))
+    lose(first)
+    assert keeper(tmp_path / "evidence.db").lapsed is lapsed
+    assert call(["status", "--evidence", str(tmp_path / "evidence.db")]) == 0
+    assert ("kept; lapsed: 25 hours without one" in capsys.readouterr().out) is lapsed
 
 
 @pytest.mark.parametrize(

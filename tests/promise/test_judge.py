@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from citer.data.importing import parse_row
+from citer.data.tasks.task import GraderError
 from citer.serving import shadow
 from citer.serving.promise import Promise
 from citer.serving.shadow import Judge, judged
@@ -36,6 +37,14 @@ OPEN = replace(MATH, answer=None)
 )
 def test_an_answer_that_is_cut_off_is_wrong(problem, text, llm, verdict) -> None:
     assert judged(PROMISE, problem, text, llm) == verdict
+
+
+def test_an_answer_that_cannot_be_compared_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*asked: object) -> bool:
+        raise GraderError("a bug in a grader of one's own")
+
+    monkeypatch.setattr(shadow, "same", failing)
+    assert judged(PROMISE, OPEN, RIGHT, RIGHT) == (True, 0.1)
 
 
 def test_a_comparison_without_end_does_not_count_and_stops_nobody(

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from citer.config.params import Params
+from citer.config.params import Params, ServeParams
 from citer.errors import InputError
 from citer.evaluation.choice import ChosenRule
+from citer.evaluation.points import Findings, outcome_table, rule_columns
 from citer.rule import Rule
 from citer.stages import choose, evaluate, paths, rivals, transcribe
 from citer.storage.code import imported
@@ -78,10 +79,22 @@ def test_the_transcript_is_of_the_deployed_rule(answered: Params) -> None:
     transcribe.run(answered, 1)
     deployed = read_json(paths.report(1) / paths.DEPLOYED)
     written = read_json(paths.transcript(1))
-    assert deployed["rule"].startswith(written["rule"][:9])
+    assert f"{Rule.parse(deployed['rule']):.4g}" == written["rule"]
     write_json(paths.report(1) / paths.DEPLOYED, deployed | {"rule": "score 7"})
     with pytest.raises(InputError, match=r"^data/reports/1/deployed\.json: rule: .*expected"):
         transcribe.run(answered, 1)
+
+
+@pytest.mark.parametrize(("plain", "delayed"), [(0.4, 0.3), (0.3, 0.4)])
+def test_a_rule_serves_by_the_schedule_at_which_it_is_cheaper(
+    params: Params, plain: float, delayed: float
+) -> None:
+    rule = Rule("every", 4, 1)
+    point = {"split": "validation", "method": "exact", "task": "all", **rule_columns(rule)}
+    point |= {"cost_b8": plain, "cost_b8_delayed": delayed}
+    eight = params.model_copy(update={"serve": ServeParams(batch=8)})
+    found = choose._deployed(Findings(outcome_table([]), [point]), "exact", rule, eight)
+    assert found["serve"] == {"engine": "citer", "batch": 8, "delayed": delayed < plain}
 
 
 def test_nothing_that_runs_a_model_is_imported() -> None:
