@@ -92,13 +92,16 @@ def test_bad_input_leaves_only_its_line_in_the_log_of_a_worker(
     assert "Traceback" not in caplog.text
 
 
-def test_a_run_whose_parameters_changed_is_not_registered(
-    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("file", "named"), [("params.yaml", "params.yaml"), ("data/own/questions.dvc", "data/own")]
+)
+def test_a_run_whose_inputs_changed_is_not_registered(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], file: str, named: str
 ) -> None:
-    pipeline({"prepare": {"cmd": "sh -c 'echo >> params.yaml'"}})
+    pipeline({"prepare": {"cmd": f"sh -c 'mkdir -p data/own; echo >> {file}'"}})
     with pytest.raises(SystemExit):
         main()
-    assert "params.yaml: changed during the run" in capsys.readouterr().err
+    assert f"{named}: changed during the run" in capsys.readouterr().err
 
 
 def test_a_lost_prefect_server_is_reported_in_one_line(

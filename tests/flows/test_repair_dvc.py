@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import psutil
@@ -18,8 +19,9 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from flows.dvc_commands import DVC_LOCK, LOCK, dvc, locked
-from flows.repair_dvc import RUNS, RWLOCK, repair
+from flows.repair_dvc import GUARD, RUNS, RWLOCK, repair
 from flows.repro import one_run, plan, reproduce
+from tests.flows.servers import until
 
 FIRST = {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}
 SECOND = {"cmd": "cp b c", "deps": ["b"], "outs": ["c"]}
@@ -156,9 +158,23 @@ def test_nothing_is_logged_if_nothing_is_broken(ran: str) -> None:
     assert dvc("status") == "Data and pipelines are up to date."
 
 
-def test_dvc_cannot_lock_the_project_while_files_are_repaired(ran: str) -> None:
+def test_dvc_takes_the_lock_that_is_taken_here(ran: str) -> None:
     with locked(DVC_LOCK, "nobody", print), pytest.raises(LockError):
         Repo().lock.lock()
+
+
+@pytest.mark.parametrize("lock", [DVC_LOCK, GUARD])
+def test_files_are_not_repaired_while_dvc_holds_a_lock(ran: str, lock: Path) -> None:
+    RWLOCK.write_text("{}")
+    said: list[str] = []
+    with locked(lock, "nobody", print):
+        repairing = Thread(target=repair, args=[said.append])
+        repairing.start()
+        until(lambda: said, 60)
+        assert said == ["waiting for DVC"]
+        assert RWLOCK.exists()
+    repairing.join()
+    assert not RWLOCK.exists()
 
 
 def test_a_file_that_is_no_folder_of_the_run_cache_is_left_alone(ran: str) -> None:

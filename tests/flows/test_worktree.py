@@ -84,6 +84,13 @@ def test_changes_that_are_not_committed_are_refused(checkout: Path, file: str) -
     assert not worktrees()
 
 
+def test_questions_that_are_staged_but_not_committed_are_refused(checkout: Path) -> None:
+    write_text(Path("data/own/more.jsonl.dvc"), "outs: []\n")
+    git("add", "--force", "data/own/more.jsonl.dvc")
+    with pytest.raises(InputError, match=r"^data/own/more\.jsonl\.dvc: changed but not committed"):
+        in_worktree(failing, print)
+
+
 def test_results_that_are_not_committed_do_not_matter(checkout: Path) -> None:
     writing("by hand")()
     in_worktree(writing("new"), print)

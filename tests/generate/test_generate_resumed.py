@@ -11,14 +11,18 @@ import pytest
 from citer.config.params import Params
 from citer.data.problems import Problem
 from citer.errors import InputError
+from citer.models.bundle import write_bundle
 from citer.rule import Rule
 from citer.serving.deployment import Deployment, Reply
 from citer.serving.generate import generate, line
+from citer.storage.tables import read_json
 from tests.generate.project import (
     MATH,
     answered,
     answers,
+    own_pair,
 )
+from tests.heads import random_router
 
 
 def test_a_killed_call_resumes_after_its_last_whole_answer(
@@ -77,6 +81,27 @@ def test_a_killed_call_is_not_resumed_with_another_rule(
     generate(params, bundle, source, output, Rule("score", 1.0))
     assert all(line["llm_tokens"] == line["tokens"] for line in answers(output))
     assert list(tmp_path.glob(".*.partial")) == []
+
+
+@pytest.mark.parametrize("changed", ["router", "questions"])
+def test_a_killed_call_is_not_resumed_with_another_router_or_other_questions(
+    params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    source, output, rule = tmp_path / "q.jsonl", tmp_path / "out.jsonl", Rule("score", 0.5)
+    source.write_text("\n".join(json.dumps(row) for row in MATH))
+    with monkeypatch.context() as patch:
+        patch.setattr("citer.serving.generate.line", killed_at(2))
+        with pytest.raises(KeyboardInterrupt):
+            generate(params, bundle, source, output, rule)
+    if changed == "router":
+        other = random_router(own_pair(params).slm.hidden_size, seed=1)
+        write_bundle(bundle, other, read_json(bundle / "router.json"))
+    else:
+        source.write_text("\n".join(json.dumps(row) for row in MATH[::-1]))
+    generate(params, bundle, source, output, rule)
+    resumed = output.read_bytes()
+    generate(params, bundle, source, output, rule)
+    assert output.read_bytes() == resumed
 
 
 def test_two_calls_cannot_write_the_same_output(

@@ -113,8 +113,9 @@ def test_a_given_answer_is_ignored(model: RoutedModel) -> None:
     """Grading it could hang, because there is no timeout outside the main thread."""
     tower = "9^{9^{9^{9}}}"
     row = {"problem": "1 + 1?", "answer": tower, "solution": f"\\boxed{{{tower} + 1}}"}
-    model.predict(None, [row, MC | {"answerKey": "C", "cot": "None of these."}])
-    assert all(p.answer is p.reference is None for p in model.deployment.problems_seen)
+    answers = model.predict(None, [row, MC | {"answerKey": "C", "cot": "None of these."}])
+    assert answers.error.isna().all()
+    assert [(p.answer, p.reference) for p in model.deployment.problems_seen] == [(None, None)] * 2
 
 
 @pytest.mark.parametrize(
