@@ -136,7 +136,7 @@ def resolved(uri: str) -> str:
 def fetched_bundle(uri: str) -> Iterator[Path]:
     """Yield the folder of a registered router, `models:/NAME@ALIAS` or `models:/NAME/VERSION`.
 
-    The folder also holds the finetuned SLM. Raises InputError if the version does not exist.
+    The folder also holds the finetuned SLM. Raises InputError if it cannot be fetched.
     """
     open_store(load_params().register_.experiment)
     with TemporaryDirectory() as folder:
@@ -147,7 +147,7 @@ def fetched_bundle(uri: str) -> Iterator[Path]:
             (bundle / "slm").symlink_to(fetch_slm(slm))
         except ERRORS as error:
             reason = without_password(str(error))
-            raise InputError(f"{uri}: no such registered router: {reason}") from None
+            raise InputError(f"{uri}: not fetched: {reason}") from None
         yield bundle
 
 

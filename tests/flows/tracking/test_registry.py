@@ -142,5 +142,5 @@ def test_a_version_that_is_not_registered_is_refused(project: Path) -> None:
     register()
     with pytest.raises(InputError, match="no version 7"):
         promote(7)
-    with pytest.raises(InputError, match="no such registered router"):
+    with pytest.raises(InputError, match="not fetched: "):
         fetch(f"models:/{NAME}/7")
