@@ -210,8 +210,7 @@ def total(work: Workload, params: Params) -> float:
 
 def in_range(minutes: float) -> str:
     """Format a forecast with its range: `about 30 min, between 15 and 60`."""
-    least, most = minutes / FACTOR, minutes * FACTOR
-    return f"about {minutes:,.0f} min, between {least:,.0f} and {most:,.0f}"
+    return f"about {minutes:,.0f} min, between {minutes / FACTOR:,.0f} and {minutes * FACTOR:,.0f}"
 
 
 def changed(params: Params, changes: Changes) -> Params:

@@ -46,7 +46,7 @@ def test_an_llm_below_the_floor_stops_rivals_before_the_test_questions(params, m
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         rivals.run(params.model_copy(update={"evaluate": floored}))
-    assert [{problem.split for problem in each} for each in swept] == [{"validation"}]
+    assert [{problem.split for problem in each} for each in swept] == [{"validation"}] * 2
     assert not paths.RIVALS.parent.exists()
 
 
