@@ -10,6 +10,7 @@ weights several times or copies them, and converts bfloat16 weights in every for
 """
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from warnings import catch_warnings, simplefilter
 
 import torch
@@ -59,12 +60,18 @@ class PackedInt8Linear(Int8Linear):
 
     def forward(self, states: Tensor) -> Tensor:
         """Map (..., inputs) to (..., outputs)."""
-        dtype, states = states.dtype, states.float()
-        largest = states.abs().amax(-1, keepdim=True).clamp(min=TINY)
+        scaled, largest = _scaled(states)
         multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
-        products = multiply(states / largest, 1 / LEVELS, LEVELS + 1, self.packed)
-        products = products.mul_(largest).to(dtype)
+        products = multiply(scaled, 1 / LEVELS, LEVELS + 1, self.packed)
+        products = products.mul_(largest).to(states.dtype)
         return products if self.bias is None else products.add_(self.bias)
+
+
+@lru_cache(1)  # layers in a row, such as those of queries, keys and values, read the same tensor
+def _scaled(states: Tensor) -> tuple[Tensor, Tensor]:
+    states = states.float()
+    largest = states.abs().amax(-1, keepdim=True).clamp(min=TINY)
+    return states / largest, largest
 
 
 def round_weights(network: nn.Module) -> None:
