@@ -66,8 +66,12 @@ Method = Callable[[Sequence[Problem]], tuple[Answers, float | None]]
 def race(
     params: Params, rules: Sequence[Rule], questions: int, batch: int, router: Router, target: Path
 ) -> None:
-    """Answer the questions by all methods in turn, and write what was measured so far."""
-    policies = {f"{rule:.4g}": _policy(router, rule) for rule in rules}
+    """Answer the questions by all methods in turn, and write what was measured so far.
+
+    Raises InputError if a rule asks a head that the router does not have.
+    """
+    asking = {f"{rule:.4g}": rule if router.heads else certain(rule) for rule in rules}
+    policies = {name: routed(router, rule) for name, rule in asking.items()}
     asked = _asked(params, questions)
     batches = [asked[start : start + batch] for start in range(0, len(asked), batch)]
     pair = load_pair(base_pair(params), params.pair)
@@ -101,11 +105,6 @@ def _asked(params: Params, questions: int) -> list[Problem]:
     if not problems:
         raise InputError(f"{path}: no question has an answer; expected some to grade by")
     return sorted(problems, key=lambda each: seeded(each.problem_id, params.seed))[:questions]
-
-
-def _policy(router: Router, rule: Rule) -> Policy:
-    """Raises InputError if the rule asks a head that the router does not have."""
-    return routed(router, rule if router.heads else certain(rule))
 
 
 def _methods(

@@ -175,7 +175,8 @@ def sequence(seen: Sequence[Candidate], epsilon: float) -> list[int]:
     Returns the numbers of the rules. Those that lose more than epsilon of the held-out questions at
     confidence 95 % are left out.
     """
-    safe = [n for n, each in enumerate(seen) if _lower_bound(each.discordant, each.n) <= epsilon]
+    kept = [upper_bound(each.n - each.discordant, each.n, 1 - CONFIDENCE) for each in seen]
+    safe = [n for n, share in enumerate(kept) if 1 - share <= epsilon]
     return sorted(safe, key=lambda n: (seen[n].discordant, -seen[n].cost))
 
 
@@ -195,11 +196,6 @@ def _is_worth(seen: Candidate, family: Sequence[Candidate]) -> bool:
     lose_no_more = (each for each in family if seen.n and each.discordant <= seen.discordant)
     beaten = any(each.cost < seen.cost for each in lose_no_more)
     return not beaten and seen.discordant <= MOST * seen.n
-
-
-def _lower_bound(errors: int, questions: int) -> float:
-    """Clopper-Pearson's bound of an error rate from below."""
-    return 1 - upper_bound(questions - errors, questions, 1 - CONFIDENCE)
 
 
 def choose_each(

@@ -128,7 +128,8 @@ class RayActors:
                     error.cause.add_note(str(error))  # with the traceback
                     raise error.cause from None
                 except RayError as error:  # the actor, its machine or the result is lost
-                    self._end_idle()  # it is one of them, and its machine may have had others
+                    while self._idle:  # it is one of them, and its machine may have had others
+                        ray.kill(self._idle.pop())
                     count_death(deaths, task.unit, _reason(error))
                     advance(-task.done)
                     waiting.append(task.unit)
@@ -175,10 +176,6 @@ class RayActors:
                 if task.attempt in done:
                     advance(done[task.attempt] - task.done)
                     task.done = done[task.attempt]
-
-    def _end_idle(self) -> None:
-        while self._idle:
-            ray.kill(self._idle.pop())
 
 
 def _reason(error: Exception) -> str:

@@ -9,7 +9,7 @@ forward of few tokens takes as long as reading its weights once. PyTorch's layer
 weights several times or copies them, and converts bfloat16 weights in every forward.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from warnings import catch_warnings, simplefilter
 
@@ -26,19 +26,21 @@ TOLERANCE = 0.1  # the largest deviation of a product from that of the layer bef
 LARGE = 2**20  # bytes; smaller weights fit a core's cache
 PACKED = {torch.float32: 1e-4, torch.bfloat16: 1e-2}  # the largest deviation of a packed layer's
 FEWEST = 4  # tokens; with fewer, oneDNN's products are slower
+TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # read the same states
 
 
 class Int8Linear(nn.Module):
-    """Replaces a linear layer for inference, with its weights rounded to the nearest."""
+    """Replaces linear layers that read the same states, with weights rounded to the nearest."""
 
-    def __init__(self, layer: nn.Linear) -> None:
+    def __init__(self, *layers: nn.Linear) -> None:
         super().__init__()
-        weight_OI = layer.weight.float()
+        weight_OI = torch.cat([layer.weight.float() for layer in layers])
         scale_O1 = weight_OI.abs().amax(1, keepdim=True).clamp(min=TINY) / 127
         rounded_OI = (weight_OI / scale_O1).round().to(torch.int8)
         self.scale = nn.Parameter(scale_O1, requires_grad=False)
         self.weight = nn.Parameter(rounded_OI, requires_grad=False)
-        self.bias = layer.bias
+        biases = tuple(layer.bias for layer in layers if layer.bias is not None)
+        self.bias = nn.Parameter(torch.cat(biases), requires_grad=False) if biases else None
 
     def forward(self, states: Tensor) -> Tensor:
         """Map (..., inputs) to (..., outputs)."""
@@ -48,8 +50,8 @@ class Int8Linear(nn.Module):
 class PackedInt8Linear(Int8Linear):
     """Holds the weights in FBGEMM's layout. `weight` is on `meta`: only its size is used."""
 
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__(layer)
+    def __init__(self, *layers: nn.Linear) -> None:
+        super().__init__(*layers)
         scale_O = self.scale[:, 0].double()
         zero_O = torch.zeros(len(scale_O), dtype=torch.long)
         with catch_warnings():  # PyTorch means to remove quantised dtypes some day
@@ -60,18 +62,37 @@ class PackedInt8Linear(Int8Linear):
 
     def forward(self, states: Tensor) -> Tensor:
         """Map (..., inputs) to (..., outputs)."""
-        scaled, largest = _scaled(states)
+        dtype, states = states.dtype, states.float()
+        largest = states.abs().amax(-1, keepdim=True).clamp(min=TINY)
         multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
-        products = multiply(scaled, 1 / LEVELS, LEVELS + 1, self.packed)
-        products = products.mul_(largest).to(states.dtype)
+        products = multiply(states / largest, 1 / LEVELS, LEVELS + 1, self.packed)
+        products = products.mul_(largest).to(dtype)
         return products if self.bias is None else products.add_(self.bias)
 
 
-@lru_cache(1)  # layers in a row, such as those of queries, keys and values, read the same tensor
-def _scaled(states: Tensor) -> tuple[Tensor, Tensor]:
-    states = states.float()
-    largest = states.abs().amax(-1, keepdim=True).clamp(min=TINY)
-    return states / largest, largest
+class Part(nn.Module):
+    """Replaces one of the layers that `whole` multiplies at once."""
+
+    def __init__(self, whole: nn.Module, sizes: Sequence[int], place: int) -> None:
+        super().__init__()
+        self.whole, self.sizes, self.place = whole, sizes, place
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Map (..., inputs) to (..., outputs)."""
+        return _products(self.whole, states).split(self.sizes, -1)[self.place]
+
+
+_products = lru_cache(1)(nn.Module.__call__)  # the parts are asked one after the other
+
+
+def _merge(parent: nn.Module) -> None:
+    for names in TOGETHER:
+        own = (getattr(parent, name, None) for name in names)
+        layers = [layer for layer in own if isinstance(layer, nn.Linear)]
+        if len(layers) == len(names):
+            whole, sizes = PackedInt8Linear(*layers), [layer.out_features for layer in layers]
+            for place, name in enumerate(names):
+                setattr(parent, name, Part(whole, sizes, place))
 
 
 def round_weights(network: nn.Module) -> None:
@@ -79,14 +100,15 @@ def round_weights(network: nn.Module) -> None:
 
     Warns that decoding is slower if FBGEMM's operators, which PyTorch means to remove, do not run.
     """
-    places = list(linear_layers(network))
-    first, make = places[0][2], Int8Linear
-    if first.weight.device.type == "cpu":
-        if works(first, PackedInt8Linear, TOLERANCE):
-            make = PackedInt8Linear
-        else:
-            warn(f"torch {torch.__version__}: FBGEMM does not run here: decoding will be slower")
-    for parent, name, layer in places:
+    _, _, first = next(linear_layers(network))
+    make, on_cpu = Int8Linear, first.weight.device.type == "cpu"
+    if on_cpu and works(first, PackedInt8Linear, TOLERANCE):
+        make = PackedInt8Linear
+        for parent in [*network.modules()]:
+            _merge(parent)
+    elif on_cpu:
+        warn(f"torch {torch.__version__}: FBGEMM does not run here: decoding will be slower")
+    for parent, name, layer in [*linear_layers(network)]:
         setattr(parent, name, make(layer))
 
 

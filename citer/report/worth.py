@@ -93,18 +93,15 @@ def parts(rule: Rule) -> list[Other]:
 def _acceptance(rule: Rule) -> str:
     if not rule.asks_slm:
         return "alone"
+    if not rule.by and rule.visit != "every" and rule.draft == "slm":
+        return "bound"  # its rule names no scorer, but has scores
     return "audit 1" if rule.exact else "audit β" if rule.audit else "no audit"
 
 
 def _with(like: Rule, by: str, acceptance: str) -> Has:
     """Return whether a rule is such a candidate, from the drafter of `like`."""
     own = by, acceptance, like.draft
-    return lambda _, rule: (rule.by, _acceptance(rule), rule.draft) == own and _is_candidate(rule)
-
-
-def _is_candidate(rule: Rule) -> bool:
-    """A bound's rule names no scorer, but has scores."""
-    return bool(rule.by) or rule.visit == "every" or rule.draft != "slm"
+    return lambda _, rule: (rule.by, _acceptance(rule), rule.draft) == own
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,24 @@ def test_a_token_has_the_same_product_in_every_batch() -> None:
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("bias", [True, False])
+def test_layers_that_are_multiplied_at_once_have_the_products_of_each(bias: bool) -> None:
+    """Also if they are asked in turn about other states."""
+    network, outputs = nn.Module(), {"q_proj": 40, "k_proj": 8, "v_proj": 8}
+    torch.manual_seed(1)
+    for name, size in outputs.items():
+        setattr(network, name, nn.Linear(96, size, bias, dtype=torch.bfloat16))
+    each = {name: PackedInt8Linear(getattr(network, name)) for name in outputs}
+    round_weights(network)
+    assert len([part for part in network.modules() if isinstance(part, PackedInt8Linear)]) == 1
+    one_NI, other_NI = torch.randn(2, 5, 96, dtype=torch.bfloat16)
+    for name, states_NI in [(name, s) for s in (one_NI, other_NI, one_NI) for name in outputs]:
+        assert torch.equal(getattr(network, name)(states_NI), each[name](states_NI))
+    for states_NI in (one_NI, other_NI):
+        assert torch.equal(network.q_proj(states_NI), each["q_proj"](states_NI))
+
+
+@torch.inference_mode()
 def test_products_on_another_device_round_the_weights_only() -> None:
     rounded = Int8Linear(layer(torch.float64))  # not packed, as on a GPU
     states_NI = torch.randn(5, 96, dtype=torch.float64)
@@ -150,7 +168,7 @@ def test_only_the_slm_is_rounded_and_workers_round_it_alike(
         for part in model.network.modules()
         if isinstance(part, nn.Linear | Int8Linear)
     ]
-    assert layers == [True] * 8 + [False] * 15
+    assert layers == [True] * 5 + [False] * 15  # three and two are multiplied at once
     ids = torch.arange(9)[None]
     plain = load_pair(PairFolder(*folders), params(folders, "stored")).slm
     hidden = [model.last_hidden(input_ids=ids) for model in (plain, rounded.slm)]
