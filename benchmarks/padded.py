@@ -41,42 +41,31 @@ LOWEST = -1e8
 
 
 class Shape(NamedTuple):
-    """The shape of a decoder. `head`: dimensions of a head."""
+    """The shape of a decoder, by the fields of its configuration."""
 
-    vocabulary: int
-    hidden: int
-    inner: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head: int
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
 
     @classmethod
     def of(cls, folder: Path) -> "Shape":
         config = read_json(folder / "config.json")
-        sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-        heads = ("num_attention_heads", "num_key_value_heads")
         width = config["hidden_size"] // config["num_attention_heads"]
-        named = [config[name] for name in (*sizes, *heads)]
-        return cls._make([*named, config.get("head_dim") or width])
+        return cls._make(config.get(name) or width for name in cls._fields)
+
+    @property
+    def group(self) -> int:
+        """The heads of a key-value head."""
+        return self.num_attention_heads // self.num_key_value_heads
 
     def fits(self, other: "Shape") -> bool:
         """Return whether a model of this shape can be padded to the other one."""
-        ours, theirs = ((*each, each.heads // each.kv_heads) for each in (self, other))
-        smaller = all(own <= size for own, size in zip(ours, theirs, strict=True))
-        return smaller and other.head % self.head == 0
-
-    def config(self) -> dict[str, int]:
-        """Return the fields of a Llama configuration."""
-        return {
-            "vocab_size": self.vocabulary,
-            "hidden_size": self.hidden,
-            "intermediate_size": self.inner,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "head_dim": self.head,
-        }
+        smaller = all(own <= size for own, size in zip(self, other, strict=True))
+        return smaller and self.group <= other.group and other.head_dim % self.head_dim == 0
 
 
 Pair = tuple[Shape, Shape]  # of SLM and LLM
@@ -92,11 +81,8 @@ def pad(source: Path, target: Path, shape: Shape, dtype: torch.dtype = torch.flo
     Raises InputError for another model, and for one that does not fit the shape.
     """
     own, config = Shape.of(source), read_json(source / "config.json")
-    if (
-        config["model_type"] != "qwen2"
-        or not config.get("tie_word_embeddings")
-        or not own.fits(shape)
-    ):
+    known = config["model_type"] == "qwen2" and config.get("tie_word_embeddings")
+    if not (known and own.fits(shape)):
         expected = f"expected a Qwen2 model with tied embeddings, not larger than {shape}"
         raise InputError(f"{source}: {expected}")
     copytree(source, target, dirs_exist_ok=True)
@@ -105,10 +91,10 @@ def pad(source: Path, target: Path, shape: Shape, dtype: torch.dtype = torch.flo
     llama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": True}
     other = {
         "dtype": str(dtype).removeprefix("torch."),
-        "rms_norm_eps": config["rms_norm_eps"] * own.hidden / shape.hidden,
-        "layer_types": ["full_attention"] * shape.layers,
+        "rms_norm_eps": config["rms_norm_eps"] * own.hidden_size / shape.hidden_size,
+        "layer_types": ["full_attention"] * shape.num_hidden_layers,
     }
-    write_json(target / "config.json", config | llama | other | shape.config())
+    write_json(target / "config.json", config | llama | other | shape._asdict())
 
 
 class Padding(NamedTuple):
@@ -124,19 +110,21 @@ class Padding(NamedTuple):
         final_H = self._norm(weights["model.norm.weight"])
         final_H[-1] = 1 if self._has_constant else final_H[-1]
         yield "model.norm.weight", final_H
-        for number, (name, size) in product(range(self.shape.layers), self._sizes().items()):
+        layers = range(self.shape.num_hidden_layers)
+        for number, (name, size) in product(layers, self._sizes().items()):
             full = f"model.layers.{number}.{name}"
             known = full in weights
             yield full, self._padded(name, weights[full], size) if known else self._zeros(size)
 
     @property
     def _has_constant(self) -> bool:
-        return self.shape.hidden > self.own.hidden
+        return self.shape.hidden_size > self.own.hidden_size
 
     def _sizes(self) -> dict[str, tuple[int, ...]]:
         """Return the size of each weight of a layer, as Llama has it."""
-        hidden, inner = self.shape.hidden, self.shape.inner
-        queries, keys = (n * self.shape.head for n in (self.shape.heads, self.shape.kv_heads))
+        hidden, inner = self.shape.hidden_size, self.shape.intermediate_size
+        queries = self.shape.num_attention_heads * self.shape.head_dim
+        keys = queries // self.shape.group
         attention = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
         return {
             **{f"self_attn.{name}.weight": (size, hidden) for name, size in attention.items()},
@@ -151,11 +139,11 @@ class Padding(NamedTuple):
         }
 
     def _padded(self, name: str, weight: Tensor, size: tuple[int, ...]) -> Tensor:
-        kind, group = name.split(".")[-2], self.shape.heads // self.shape.kv_heads
+        kind, group = name.split(".")[-2], self.shape.group
         if kind == "o_proj":
             return self._corner(self._heads(weight.T, group).T, size)
         if kind == "q_proj":
-            factor = math.sqrt(self.shape.head / self.own.head)
+            factor = math.sqrt(self.shape.head_dim / self.own.head_dim)
             return self._corner(self._heads(weight, group) * factor, size)
         if kind in ("k_proj", "v_proj"):
             return self._corner(self._heads(weight, 1), size)
@@ -173,17 +161,17 @@ class Padding(NamedTuple):
     def _heads(self, weight: Tensor, group: int) -> Tensor:
         """Put each head's rows at their places among wider heads, `group` to a key-value head."""
         own, shape = self.own, self.shape
-        heads = weight.unflatten(0, (own.kv_heads, -1, own.head))
-        wide = torch.zeros(shape.kv_heads, group, shape.head, *heads.shape[3:])
-        wide[: own.kv_heads, : heads.shape[1], :: shape.head // own.head] = heads
+        heads = weight.unflatten(0, (own.num_key_value_heads, -1, own.head_dim))
+        wide = torch.zeros(shape.num_key_value_heads, group, shape.head_dim, *heads.shape[3:])
+        wide[: own.num_key_value_heads, : heads.shape[1], :: shape.head_dim // own.head_dim] = heads
         return wide.flatten(0, 2)
 
     def _norm(self, weight_H: Tensor) -> Tensor:
-        factor = math.sqrt(self.own.hidden / self.shape.hidden)
-        return self._corner(weight_H * factor, (self.shape.hidden,))
+        factor = math.sqrt(self.own.hidden_size / self.shape.hidden_size)
+        return self._corner(weight_H * factor, (self.shape.hidden_size,))
 
     def _embedding(self, weight_VH: Tensor) -> Tensor:
-        padded = self._corner(weight_VH, (self.shape.vocabulary, self.shape.hidden))
+        padded = self._corner(weight_VH, (self.shape.vocab_size, self.shape.hidden_size))
         if self._has_constant:
             padded[: len(weight_VH), -1] = CONSTANT
             padded[len(weight_VH) :, -1] = LOWEST
@@ -213,7 +201,7 @@ def pad_pair(pair: PairFolder, bundle: Path, target: Path, shapes: Pair, dtype: 
         pad(source.path, folder, shape, getattr(torch, dtype))
     router, card = read_bundle(bundle)
     padded = PairFolder(*folders, read_card(bundle).prompts)
-    heads = pad_router(router, shapes[0].hidden)
+    heads = pad_router(router, shapes[0].hidden_size)
     write_bundle(target / "router", heads, card | padded.identity(dtype))
     return padded
 

@@ -21,6 +21,7 @@ from transformers import (
 )
 from transformers.initialization import no_init_weights
 
+from benchmarks.padded import Shape
 from citer.config.params import load_params
 from citer.data.problems import Problem
 from citer.data.prompts import PlainPrompts, PromptSettings
@@ -39,17 +40,9 @@ SEED = 17
 PROMPT, NEW_TOKENS = 128, 256  # tokens, for random pairs
 
 
-def shape(
-    vocabulary: int, hidden: int, layers: int, inner: int, heads: int, kv_heads: int, *, tied: bool
-) -> Qwen2Config:
-    """Return the shape of a Qwen2 model."""
+def qwen2(shape: Shape, *, tied: bool) -> Qwen2Config:
     return Qwen2Config(
-        vocab_size=vocabulary,
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
+        **shape._asdict(),
         max_position_embeddings=2 * (PROMPT + NEW_TOKENS),
         tie_word_embeddings=tied,
         bos_token_id=None,
@@ -59,12 +52,12 @@ def shape(
 
 
 CPU = {
-    "slm": shape(32_768, 640, 9, 1_728, 10, 2, tied=True),  # 60 M
-    "llm": shape(32_768, 1_536, 20, 4_224, 12, 2, tied=False),  # 600 M
+    "slm": qwen2(Shape(32_768, 640, 1_728, 9, 10, 2, 64), tied=True),  # 60 M
+    "llm": qwen2(Shape(32_768, 1_536, 4_224, 20, 12, 2, 128), tied=False),  # 600 M
 }
 GPU = {
-    "slm": shape(151_936, 1_536, 28, 8_960, 12, 2, tied=True),  # Qwen2-1.5B
-    "llm": shape(152_064, 3_584, 28, 18_944, 28, 4, tied=False),  # Qwen2-7B
+    "slm": qwen2(Shape(151_936, 1_536, 8_960, 28, 12, 2, 128), tied=True),  # Qwen2-1.5B
+    "llm": qwen2(Shape(152_064, 3_584, 18_944, 28, 28, 4, 128), tied=False),  # Qwen2-7B
 }
 
 
@@ -100,10 +93,9 @@ def pair_names() -> list[str]:
 def make_subject(name: str) -> Subject:
     if name == "embedded":
         return embedded()
-    if name == "gpu":
-        return random_subject(name, GPU, torch.bfloat16, torch.device("cuda"))
-    dtype = torch.bfloat16 if name == "cpu-bf16" else torch.float32
-    return random_subject(name, CPU, dtype, torch.device("cpu"))
+    shapes, device = (GPU, "cuda") if name == "gpu" else (CPU, "cpu")
+    dtype = torch.float32 if name == "cpu-fp32" else torch.bfloat16
+    return random_subject(name, shapes, dtype, torch.device(device))
 
 
 def embedded() -> Subject:

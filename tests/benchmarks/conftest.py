@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from benchmarks.pairs import Subject, random_subject, shape
+from benchmarks.padded import Shape
+from benchmarks.pairs import Subject, qwen2, random_subject
 
 SHAPES = {
-    "slm": shape(64, 32, 1, 64, 4, 2, tied=True),
-    "llm": shape(64, 48, 2, 96, 4, 2, tied=False),
+    "slm": qwen2(Shape(64, 32, 64, 1, 4, 2, 8), tied=True),
+    "llm": qwen2(Shape(64, 48, 96, 2, 4, 2, 12), tied=False),
 }
 
 

@@ -25,7 +25,7 @@ def test_a_padded_model_gives_the_same_logits(tmp_path: Path, name: str) -> None
     sizes = {name: weight.shape for name, weight in padded.named_parameters()}
     assert (
         sizes["model.layers.0.self_attn.k_proj.weight"][0]
-        == SHAPES[name].kv_heads * SHAPES[name].head
+        == SHAPES[name].num_key_value_heads * SHAPES[name].head_dim
     )
     ids = torch.randint(900, (3, 40), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
@@ -59,7 +59,8 @@ def test_a_padded_router_gives_the_same_scores() -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [SHAPES["all"]._replace(layers=1), SHAPES["all"]._replace(head=40)]
+    "shape",
+    [SHAPES["all"]._replace(num_hidden_layers=1), SHAPES["all"]._replace(head_dim=40)],
 )
 def test_a_model_that_does_not_fit_is_refused(tmp_path: Path, shape: Shape) -> None:
     with pytest.raises(InputError, match="data/pair/slm: expected a Qwen2 model"):
