@@ -202,7 +202,7 @@ def padded(params: Params, bundle: Path, target: Path) -> PairFolder:
     """
     own = finetuned_pair(params)
     slm, llm = Shape.of(own.slm.path), Shape.of(own.llm.path)
-    shapes = LLAMA if GPU else (slm._replace(head=max(slm.head, NARROWEST)), llm)
+    shapes = LLAMA if GPU else (slm._replace(head_dim=max(slm.head_dim, NARROWEST)), llm)
     return pad_pair(own, bundle, target, shapes, inside.DTYPE)
 
 
