@@ -55,11 +55,12 @@ class Shape(NamedTuple):
     def of(cls, folder: Path) -> "Shape":
         config = read_json(folder / "config.json")
         width = config["hidden_size"] // config["num_attention_heads"]
-        return cls._make(config.get(name) or width for name in cls._fields)
+        config["head_dim"] = config.get("head_dim") or width
+        return cls._make(config[name] for name in cls._fields)
 
     @property
     def group(self) -> int:
-        """The heads of a key-value head."""
+        """Query heads per key-value head."""
         return self.num_attention_heads // self.num_key_value_heads
 
     def fits(self, other: "Shape") -> bool:

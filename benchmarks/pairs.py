@@ -41,6 +41,7 @@ PROMPT, NEW_TOKENS = 128, 256  # tokens, for random pairs
 
 
 def qwen2(shape: Shape, *, tied: bool) -> Qwen2Config:
+    """Return the configuration of a Qwen2 model."""
     return Qwen2Config(
         **shape._asdict(),
         max_position_embeddings=2 * (PROMPT + NEW_TOKENS),
