@@ -72,7 +72,7 @@ def wide_slm(folder: Path) -> Path:
     """Write the embedded SLM with heads that are wide enough for vLLM on a CPU."""
     target = folder / "slm"
     if not target.exists():
-        pad(SLM, target, Shape.of(SLM)._replace(head=32))
+        pad(SLM, target, Shape.of(SLM)._replace(head_dim=32))
     return target
 
 
