@@ -85,13 +85,15 @@ def _final(fits: Callable[[Rule], bool]) -> Has:
     return lambda own, rule: own not in (ONE, SUFFIX) and fits(rule)
 
 
-def _scored(value: str) -> Has:
-    return _final(lambda rule: value in SCORERS.get(rule.by, ()))
+def _scored(value: str, most_audit: float = 1) -> Has:
+    return _final(lambda rule: value in SCORERS.get(rule.by, ()) and rule.audit <= most_audit)
 
 
 SPECULATIVE = _final(lambda rule: (rule.visit, rule.audit, rule.draft) == ("every", 1, "slm"))
 COMPARED: Mapping[str, tuple[Has, Has]] = {
     "preferences above agreement": (_scored("preferences"), _scored("agreement")),
+    "preferences above Co-LLM": (_scored("preferences"), _scored("Co-LLM's likelihood")),
+    "CITER above Co-LLM": (_scored("preferences", 0), _scored("Co-LLM's likelihood", 0)),
     "rollouts above suffix": (_of(ONE), _of(SUFFIX)),
     "rollouts above contested → SLM": (_of(ONE), _scored("contested → SLM")),
     "hidden state above ten numbers": (_scored(STATE), _scored(NUMBERS)),

@@ -41,8 +41,6 @@ from flows.tracking.retraining import failing_run, log_seconds, monitored_run, r
 from flows.tracking.store import make_store, store_address
 from flows.worktree import in_worktree
 
-LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
-
 
 def _worth_retrying(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     return isinstance(state.data, TemporaryError) or not isinstance(state.data, InputError)
@@ -76,7 +74,7 @@ def retrain(
     """
     log = get_run_logger().info
     here = partial(_retrain, timedelta(hours=stage_timeout_hours), log, minutes)
-    for name in LOGGERS:
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(shorten)  # a second time, it does nothing
     try:
         check_writable()
