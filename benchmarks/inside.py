@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+import psutil
 import torch
 
-from benchmarks.report import resident
 from citer.decoding.answer import Work
 
 ENVIRONMENT = {
@@ -97,7 +97,7 @@ class Engine:
             "drafted": self.drafted,
             "seconds": ended[0] - started[0],
             "processor": ended[1] - started[1],
-            "resident_mb": resident() * 1024 / 1e6,
+            "resident_mb": psutil.Process().memory_info().rss / 1e6,
         }
 
     @property

@@ -17,7 +17,6 @@ The model is stored as Llama, whose configuration has a head size of its own.
 """
 
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
@@ -26,10 +25,10 @@ from shutil import copytree
 from typing import NamedTuple
 
 import torch
-import typer
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from benchmarks.report import command
 from citer.errors import InputError
 from citer.models.bundle import read_bundle, read_card, write_bundle
 from citer.models.folder import PairFolder
@@ -209,12 +208,8 @@ def pad_pair(pair: PairFolder, bundle: Path, target: Path, shapes: Pair, dtype: 
 
 def main(slm: Path, llm: Path, router: Path, target: Path) -> None:
     """Write a pair and its router below TARGET, in bfloat16 and in the shapes of `LLAMA`."""
-    try:
-        pad_pair(PairFolder(slm, llm), router, target, LLAMA, "bfloat16")
-    except InputError as error:
-        print(f"padded: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+    pad_pair(PairFolder(slm, llm), router, target, LLAMA, "bfloat16")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    command(main)

@@ -15,7 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
+import typer
 
+from citer.cli.main import BAD_INPUT, refuse
+from citer.errors import InputError
 from citer.progress import progress
 from citer.storage.tables import read_json, write_json, write_text
 
@@ -145,12 +148,6 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def resident(process: int | str = "self") -> int:
-    """Return the resident memory of a process in KiB."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
-
-
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as a table; each has a cell for each key of the first.
 
@@ -172,6 +169,14 @@ def _cell(value: Any, name: str) -> str:
         middle, low, high = (f"{number:{sign}.4f}" for number in value)
         return f"{middle} [{low}, {high}]"
     return str(value)
+
+
+def command(main: Callable[..., None]) -> None:
+    """Run a module's command. Bad input ends it with one line and status 2."""
+    try:
+        typer.run(main)
+    except InputError as error:
+        raise SystemExit(refuse(str(error), BAD_INPUT)) from None
 
 
 def write_results(target: Path, content: Any, text: str) -> None:

@@ -26,9 +26,9 @@ from typing import Any
 
 import httpx
 import numpy as np
-import typer
+import psutil
 
-from benchmarks.report import RESULTS, Race, machine, markdown, race, resident, write_results
+from benchmarks.report import RESULTS, Race, command, machine, markdown, race, write_results
 from citer.config.params import load_params
 from citer.data.problems import Problem, read_problems
 from citer.decoding.engine import Engine
@@ -130,12 +130,12 @@ def _healthy(url: str) -> bool:
 
 
 def growth(clients: Clients, questions: Sequence[str], pid: int) -> list[int]:
-    """Send `REQUESTS` in five parts. Return the server's memory after each, in KiB."""
+    """Send `REQUESTS` in five parts. Return the server's memory after each, in bytes."""
     endless, sizes = cycle(questions), []
     with progress("memory", REQUESTS, "requests") as advance:
         for _ in range(5):
             advance(clients.ask(list(islice(endless, REQUESTS // 5))))
-            sizes.append(resident(pid))
+            sizes.append(psutil.Process(pid).memory_info().rss)
     return sizes
 
 
@@ -212,4 +212,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    typer.run(main)
+    command(main)

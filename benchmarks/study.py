@@ -28,7 +28,7 @@ import typer
 import yaml
 from pydantic import ValidationError
 
-from benchmarks.report import RESULTS, machine, markdown, write_results
+from benchmarks.report import RESULTS, command, machine, markdown, write_results
 from citer.config.params import load_params
 from citer.demo import toy
 from citer.demo.knowledge import TRUTH, Design, knowledge
@@ -108,7 +108,8 @@ def pairs(study: Pairs, work: Path, target: Path) -> None:
     found = read_json(target)["pairs"] if target.exists() else {}
     for name, subject in study.pairs.items():
         try:
-            found[name] = found.get(name) or measured(study, subject, work / name)
+            if not COMPARED.keys() <= found.get(name, {}).keys():
+                found[name] = measured(study, subject, work / name)
         except CalledProcessError as error:
             print(f"{name}: {error}", flush=True)
             continue
@@ -244,12 +245,8 @@ def main(
     work: Annotated[Path, typer.Option(help="Folder for a clone of each pair.")],
 ) -> None:
     """Run a study of benchmarks/studies and write its results."""
-    try:
-        pairs(read_study(name), work.absolute(), RESULTS / f"{name}.json")
-    except InputError as error:
-        print(f"study: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+    pairs(read_study(name), work.absolute(), RESULTS / f"{name}.json")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    command(main)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from benchmarks.report import RESULTS, markdown, write_results
+from benchmarks.report import RESULTS, command, markdown, write_results
 from citer.serving.martingales import WORSE, factors
 
 SEED, STREAMS, ANSWERS = 17, 2000, 20_000
@@ -97,4 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -10,7 +10,6 @@ answered at once, by our engine alone. Writes the results after each batch, by d
 `benchmarks/results/untrained.{json,md}`. A killed race begins again.
 """
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,7 +23,7 @@ import numpy as np
 import typer
 
 from benchmarks.pairs import generated
-from benchmarks.report import RESULTS, machine, markdown, write_results
+from benchmarks.report import RESULTS, command, machine, markdown, write_results
 from citer.cli.answers import parse_rule
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems, seeded
@@ -167,16 +166,12 @@ def main(
     name: Annotated[str, typer.Option(help="Of the files of results.")] = "untrained",
 ) -> None:
     """Race rules against the LLM alone, and against transformers."""
-    try:
-        rules = [parse_rule(each) or LLM_ALONE.rule for each in rule]
-        params = load_params()
-        device = resolve_device(params.pair.device)
-        heads = read_bundle(router)[0].to(device) if router else Router({})
-        race(params, rules, questions, batch, heads, RESULTS / name)
-    except InputError as error:
-        print(f"untrained: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+    rules = [parse_rule(each) or LLM_ALONE.rule for each in rule]
+    params = load_params()
+    device = resolve_device(params.pair.device)
+    heads = read_bundle(router)[0].to(device) if router else Router({})
+    race(params, rules, questions, batch, heads, RESULTS / name)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    command(main)

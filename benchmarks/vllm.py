@@ -31,7 +31,7 @@ import typer
 
 from benchmarks import inside
 from benchmarks.padded import LLAMA, Shape, pad_pair
-from benchmarks.report import RESULTS, machine, markdown, write_results
+from benchmarks.report import RESULTS, command, machine, markdown, write_results
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.tasks.grading import assess
@@ -55,7 +55,6 @@ GPU = inside.GPU
 ROUNDS = 2 if GPU else 1
 ASKED = {1: 6, 8: 64, 32: 128, 128: 256} if GPU else {8: 96, 32: 96}  # questions, by sequences
 TARGET = RESULTS / ("vllm-gpu" if GPU else "vllm")
-ALONE = "LLM alone"
 EXACT = Rule("risk", 0.4, 1)
 NARROWEST = 32  # dimensions of a head, in vLLM's attention on a CPU
 
@@ -67,6 +66,9 @@ class Method(NamedTuple):
     engine: str
     drafts: int = 0
     rule: Rule | None = None
+
+
+ALONE = Method("LLM alone", "{}")
 
 
 class Study:
@@ -82,9 +84,6 @@ class Study:
         known = read_problems(paths.referenced("test"))
         asked = [problem for problem in known if problem.task == TASK]
         self.problems = list(islice(cycle(asked), max(ASKED.values())))
-
-    def alone(self) -> Method:
-        return Method(ALONE, "{}")
 
     def drafting(self, drafts: int) -> Iterator[Method]:
         """Yield the methods that draft with the SLM."""
@@ -155,18 +154,18 @@ Runs = dict[tuple[int, Method], list[Row]]  # by sequences and method
 def race(study: Study, caps: Sequence[int]) -> Iterator[Runs]:
     """Let all methods answer in turn, in rounds. Yield all runs so far after each turn."""
     runs: Runs = defaultdict(list)
-    kept = Engines(study, [study.alone()])
+    kept = Engines(study, [ALONE])
     with kept, progress("vllm", len(caps) * ROUNDS * len(ASKED), "turns") as advance:
         for drafts in caps:
             drafting = list(study.drafting(drafts))
             with Engines(study, drafting) as engines:
-                turn = {study.alone(): kept} | dict.fromkeys(drafting, engines)
+                turn = {ALONE: kept} | dict.fromkeys(drafting, engines)
                 for slots, (method, own) in product(ASKED if GPU else (), turn.items()):
                     own.run(method, slots, slots)  # compiles Triton's kernels
                 for slots in [*ASKED] * ROUNDS:
                     found = {each: own.run(each, slots, ASKED[slots]) for each, own in turn.items()}
                     for method, run in found.items():
-                        runs[slots, method].append(compared(run, found[study.alone()]))
+                        runs[slots, method].append(compared(run, found[ALONE]))
                     advance(1)
                     yield runs
 
@@ -191,7 +190,7 @@ def rows(study: Study, runs: Runs) -> list[Row]:
         | {"MB": int(own[-1]["resident_mb"])}
         for (slots, method), own in runs.items()
     ]
-    moved = {row["sequences"]: row["bytes"] for row in done if row["method"] == ALONE}
+    moved = {row["sequences"]: row["bytes"] for row in done if row["method"] == ALONE.name}
     return [row | {"bytes": row["bytes"] / moved[row["sequences"]]} for row in done]
 
 
@@ -219,4 +218,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    command(main)

@@ -56,10 +56,7 @@ def recognised(row: Any, tasks: Sequence[str]) -> RowKind:
 
 
 def load_problems(
-    path: Path,
-    tasks: Sequence[str],
-    requires: Needs,
-    on_bad_row: OnBadRow = fail,
+    path: Path, tasks: Sequence[str], requires: Needs, on_bad_row: OnBadRow = fail
 ) -> list[tuple[int, Problem]]:
     """Return (line, problem) for each row of a file, in order. The split of a problem is empty.
 

@@ -50,9 +50,9 @@ class ChosenRule:
     """A method's chosen rule with its certificate.
 
     At confidence 1 - `delta` the rule's risk is at most `epsilon`. `bound` is the upper bound of
-    its risk at this confidence, as if no other rule had been tested. `n` and `discordant` are as in
-    `Candidate`. If no rule cheaper than the LLM keeps the promise, `rule` is the LLM alone, which
-    keeps it trivially, and `certified` is False.
+    its risk at this confidence, as if no other rule had been tested; 0 for an exact rule that lost
+    nothing. `n` and `discordant` are as in `Candidate`. If no rule cheaper than the LLM keeps the
+    promise, `rule` is the LLM alone, which keeps it trivially, and `certified` is False.
     """
 
     rule: Rule
@@ -122,11 +122,12 @@ def choose(passed: Iterable[Candidate], epsilon: float, delta: float) -> ChosenR
     best = min(cheaper, key=lambda each: each.cost, default=None)
     if best is None:
         return ChosenRule(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
+    is_own = best.rule.exact and not best.discordant
     return ChosenRule(
         **vars(best),
         epsilon=epsilon,
         delta=delta,
-        bound=0.0 if best.rule.exact else upper_bound(best.discordant, best.n, delta),
+        bound=0.0 if is_own else upper_bound(best.discordant, best.n, delta),
         certified=True,
     )
 
@@ -205,7 +206,7 @@ def choose_each(
 
     The steps are tested in their order: those of each method by themselves, so that no method loses
     its rule by the failures of others. The rule to deploy is the cheapest that passes the one test
-    of all steps, the first of equals. It stands for its method.
+    of all steps, the first of equals. It stands for its method; if none passes, for the LLM.
     """
 
     def of(method: str, tested: Iterable[Step]) -> ChosenRule:
@@ -217,7 +218,8 @@ def choose_each(
     together = list(passed(steps))
     best = min(methods, key=lambda method: of(method, together).cost)
     alone = {m: of(m, passed([s for s in steps if s.method == m])) for m in methods}
-    return alone | {best: replace(of(best, together), deployed=True)}
+    last = of(best, together)
+    return alone | {best if last.certified else "llm": replace(last, deployed=True)}
 
 
 Tried = tuple[str, Rule]  # a method with one of its rules

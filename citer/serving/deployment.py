@@ -146,10 +146,7 @@ def deploy(
 
 
 def served_pair(
-    bundle: Path,
-    params: PairParams,
-    slm: Path = paths.SLM,
-    patience: Sequence[float] = PATIENCE,
+    bundle: Path, params: PairParams, slm: Path = paths.SLM, patience: Sequence[float] = PATIENCE
 ) -> PairFolder:
     """Pair the LLM with the finetuned SLM in the bundle, or with `slm` if the bundle has none.
 

@@ -27,6 +27,8 @@ from citer.progress import Advance, progress
 from citer.storage.tables import read_table
 from citer.training.job import ROW, ROWS, Job, last_checkpoint, steps_done
 
+LARGE = 2**26  # logits of a batch; with their gradients they take most of a gigabyte
+IGNORED = -100  # label of a token outside the references
 ZERO = {2: "zero2.json", 3: "zero3.json", "3-offload": "zero3_offload.json"}
 
 
@@ -105,9 +107,17 @@ class _Trainer(SFTTrainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Use trl's tiled loss with checkpointing only: it saves memory, but costs time, too."""
-        parent = SFTTrainer if self.args.activation_checkpointing else Trainer
-        return parent.compute_loss(self, model, inputs, *args, **kwargs)
+        """Use trl's tiled loss with checkpointing only: it saves memory, but costs time, too.
+
+        Else large logits are computed only where some row of the batch has a reference.
+        """
+        if self.args.activation_checkpointing:
+            return super().compute_loss(model, inputs, *args, **kwargs)
+        next_BT = inputs["labels"][:, 1:]
+        if next_BT.numel() * self.accelerator.unwrap_model(model).config.vocab_size > LARGE:
+            kept_T = (next_BT != IGNORED).any(0).nonzero().flatten()
+            inputs |= {"logits_to_keep": kept_T, "shift_labels": next_BT[:, kept_T]}
+        return Trainer.compute_loss(self, model, inputs, *args, **kwargs)
 
 
 class _Advance(TrainerCallback):

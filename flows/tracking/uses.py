@@ -1,6 +1,6 @@
 """Count how often the same questions decided: validation chooses a rule, test decides at the gate.
 
-Each use spends confidence. A router's run keeps the digests of its questions (parameters), and the
+Each use spends confidence. A router's run keeps a sample of its questions (parameters), and the
 number of its own use of them (metrics). The count is read from the runs that exist, deleted ones
 too, so it cannot differ from them.
 """
@@ -14,6 +14,7 @@ from flows.tracking.answers import questions
 from flows.tracking.store import Store
 
 SHOWN = 7  # digits of a digest
+KEPT = 8  # digests of a sample, the smallest: sets that have much in common share some of them
 DECISIONS = {"validation": "promises", "test": "decisions of the gate"}
 
 
@@ -25,15 +26,16 @@ def routers(store: Store) -> list[Run]:
 def count_use(store: Store, router: Run, split: str) -> None:
     """Log with a router's run that its questions of a split decided; once, if called again."""
     if ids := questions(router.info.run_id, split):
-        asked = digest(*sorted(ids))
+        asked = " ".join(sorted(map(digest, ids))[:KEPT])
         others = [run for run in routers(store) if run.info.run_id != router.info.run_id]
         number = _uses(_asking(others, split, asked), split) + 1
         store.log(router, {f"{split}_set": asked}, {f"{split}_use": number})
 
 
 def _asking(known: Iterable[Run], split: str, asked: str) -> list[Run]:
-    """Select the routers that used the questions with this digest."""
-    return [run for run in known if run.data.params.get(f"{split}_set") == asked]
+    """Select the routers that used questions of this sample."""
+    samples = ((run, run.data.params.get(f"{split}_set", "")) for run in known)
+    return [run for run, sample in samples if {*sample.split()} & {*asked.split()}]
 
 
 def _uses(asking: Sequence[Run], split: str) -> int:

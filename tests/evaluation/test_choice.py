@@ -122,6 +122,13 @@ def test_an_exact_rule_keeps_the_promise_without_a_test_and_costs_no_confidence(
     assert (chosen.certified, chosen.bound) == (True, 0.0)
 
 
+def test_an_exact_rule_that_lost_answers_by_near_ties_has_the_bound_of_its_losses():
+    """It is no certificate without a doubt, and its record says so."""
+    lost = Candidate(Rule("risk", 0.5, 1), n=100, discordant=5, llm_fraction=0.5, cost=0.5)
+    chosen = choose([lost], 0.05, 0.05)
+    assert (chosen.certified, chosen.bound) == (True, upper_bound(5, 100, 0.05))
+
+
 def test_the_cheapest_method_on_validation_is_deployed_and_the_first_of_equals():
     costs = {"router": 0.5, "exact": 0.4, "bild": 0.4}
     steps = [Step(name, *[seen(0.9, 0, cost)] * 2) for name, cost in costs.items()]

@@ -97,6 +97,15 @@ def test_a_method_loses_rules_by_its_own_failures_and_the_deployed_rule_by_all()
     assert without["rival"].rule.at == 0.55
 
 
+def test_a_method_keeps_its_own_rule_if_no_rule_passes_the_test_of_all():
+    """The failure of the rival's first rule leaves the router's none of the level that it needs."""
+    steps = [step("rival", seen(0.9, 9, 0.6, n=70)), step("router", seen(0.8, 0, 0.5, n=70))]
+    for methods in (["router", "rival"], ["rival", "router"]):
+        chosen = choose_each(steps, methods, 0.05, 0.05)
+        assert (chosen["router"].rule.at, chosen["router"].certified) == (0.8, True)
+        assert (chosen["rival"].rule, deployed(chosen)) == (LLM, "llm")
+
+
 def test_a_method_of_exact_rules_gets_its_cheapest_one_though_nothing_can_be_certified():
     """Three questions are too few for any other rule; a failure before changes nothing."""
     steps = [

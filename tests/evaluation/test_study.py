@@ -232,7 +232,8 @@ def test_no_rule_is_chosen_if_every_rule_surely_loses_too_much(study, fixed, stu
     chosen, steps = chosen_of(study, fixed.joined(studied[0]))
     assert not steps
     assert {each.rule for each in chosen.values()} == {LLM}
-    assert set(chosen) == set(studied[1])
+    assert set(chosen) == {*studied[1], "llm"}
+    assert deployed(chosen) == "llm"
 
 
 def test_points_are_of_the_questions_of_their_split_and_of_tasks_on_test(study, fixed, studied):

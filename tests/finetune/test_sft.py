@@ -1,17 +1,20 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
+from transformers.loss import loss_utils
 
 from citer.config.params import SHIPPED, FinetuneParams, load_params
 from citer.errors import InputError
 from citer.models.folder import ModelFolder
 from citer.storage.tables import PARTIAL
+from citer.training import trainer
 from citer.training.sft import encode_rows, finetune, plan
 from tests.finetune.conftest import PARAMS, PLACEMENT, SEED
 from tests.tasks import prompt_text
@@ -191,6 +194,31 @@ def test_gradient_checkpointing_changes_no_loss(base: ModelFolder) -> None:
     )
     assert again != kept  # trl's loss over tiles rounds differently
     assert again == pytest.approx(kept, rel=1e-4)
+
+
+def test_large_logits_are_computed_at_the_references_alone(
+    base: ModelFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of logits that a loss reads are counted where transformers computes it."""
+    read: list[int] = []
+    whole = loss_utils.fixed_cross_entropy
+
+    def counted(logits: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        read.append(len(logits))
+        return whole(logits, *args, **kwargs)
+
+    monkeypatch.setattr(loss_utils, "fixed_cross_entropy", counted)
+    params = changed(epochs=1, batch_size=2)
+    [small] = finetune(base, [MATH, MC], Path("small"), PLACEMENT, params, SEED)
+    monkeypatch.setattr(trainer, "LARGE", 0)
+    [large] = finetune(base, [MATH, MC], Path("large"), PLACEMENT, params, SEED)
+    assert large == pytest.approx(small, rel=1e-6)
+    masks = [row["completion_mask"] for row in encode_rows(base, [MATH, MC], max_length=512)]
+    kept = {at for mask in masks for at, own in enumerate(mask) if own}
+    assert read == [2 * max(map(len, masks)), 2 * len(kept)]
+    one, two = (load_file(f"{name}/model.safetensors") for name in ("small", "large"))
+    for name, weight in one.items():
+        torch.testing.assert_close(two[name], weight, rtol=1e-4, atol=1e-5)
 
 
 def test_a_gpu_trains_under_deepspeed_in_the_pairs_precision(
