@@ -210,6 +210,6 @@ def table(found: Sequence[Priced]) -> Table:
         shown.add_column(title, justify="right")
     chosen = {*(best(found, batch) for batch in COLUMNS), None}
     for each in (each for each in found if each.rule in chosen):
-        name = f"{each.rule:.4g}" if each.rule else "bound for a trained head"
+        name = f"{each.rule:.4g}" if each.rule else "a head that is never wrong"
         shown.add_row(name, f"{each.visits:.3f}", *(f"{own:.3f}" for own in each.costs.values()))
     return shown
