@@ -26,8 +26,8 @@ def run(minutes: Minutes = None) -> None:
     the champion.
 
     With --minutes, settings of params.yaml are reduced first until 1.3 times the forecast of the
-    last `probe` on this machine fits. The reduced ones are printed and written there, so that
-    `dvc repro` repeats the run.
+    last `probe` on this machine fits. They are printed, and written there for `dvc repro`. Each
+    router so far is then registered and judged at once.
     """
     need("pipeline", "citer run")
     params = load_params()  # bad parameters end the command before a server starts

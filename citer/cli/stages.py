@@ -62,7 +62,7 @@ DESCRIPTIONS = {
 
     K = 0 chooses among the rules of `rivals`, which need no preferences.
     """,
-    "transcribe": "Answer 100 test questions by the chosen rule, token by token, for the report.",
+    "transcribe": "Answer test questions by the chosen rule, token by token, for the report.",
     "report": "Write the table, the picture and the report page of all iterations.",
 }
 
