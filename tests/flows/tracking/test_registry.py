@@ -19,7 +19,7 @@ from flows.tracking.registry import promote, run_of
 from tests.flows.project import register, retrain
 from tests.flows.tracking.registered import CHAMPION, NAME, fetch, holder, version, versions
 
-ASKED = digest(*sorted(f"test-{n}" for n in range(200)))
+ASKED = min(digest(f"test-{n}") for n in range(200))
 
 
 def test_every_iteration_is_a_version_and_the_last_the_challenger(registered: Path) -> None:
