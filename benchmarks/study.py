@@ -105,11 +105,11 @@ COMPARED: Mapping[str, tuple[Has, Has]] = {
 
 def pairs(study: Pairs, work: Path, target: Path) -> None:
     """Measure the pairs that `target` lacks, and write it after each. A killed study continues."""
-    found = read_json(target)["pairs"] if target.exists() else {}
+    known = read_json(target)["pairs"] if target.exists() else {}
+    found = {name: unit for name, unit in known.items() if COMPARED.keys() <= unit.keys()}
     for name, subject in study.pairs.items():
         try:
-            if not COMPARED.keys() <= found.get(name, {}).keys():
-                found[name] = measured(study, subject, work / name)
+            found[name] = found.get(name) or measured(study, subject, work / name)
         except CalledProcessError as error:
             print(f"{name}: {error}", flush=True)
             continue

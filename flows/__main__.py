@@ -50,11 +50,11 @@ def _ending_with_others() -> Iterator[None]:
     """End this process if its keeper dies, or Prefect's server, without which it would hang."""
     done = threading.Event()
     server = SubprocessASGIServer()  # a singleton: the object that Prefect itself starts
-    keeper = int(sys.argv[1]) if sys.argv[1:] else os.getppid()
+    keeper = int(sys.argv[1]) if sys.argv[1:] else None  # the pid of one
 
     def watch() -> None:
         while not done.wait(1):
-            if os.getppid() != keeper:
+            if keeper and os.getppid() != keeper:
                 end_all()
             if (process := server.server_process) and process.poll() is not None:
                 warn("citer: Prefect's server died; repeat `citer run`")

@@ -31,7 +31,7 @@ from citer.evaluation.points import rule_columns
 from citer.rule import LLM, SLM, Rule
 from citer.stages import paths
 from citer.storage.schema import OUTCOME, PREFERENCE
-from citer.storage.tables import read_json
+from citer.storage.tables import read_json, write_json
 
 ROWS = {"train": 40, "validation": 20, "test": 60}
 STUDY = read_study("pairs").model_copy(update={"rows": ROWS})
@@ -251,3 +251,8 @@ def test_a_study_continues_names_what_did_not_run_and_goes_on_after_a_failure(
     assert "b: Command 'dvc'" in capsys.readouterr().out
     pairs(study, tmp_path, target)
     assert tried == ["a", "b", "c", "b"]
+    content = read_json(target)
+    del content["pairs"]["c"]["audits above none"]  # as if it were compared since then
+    write_json(target, content)
+    pairs(study, tmp_path, target)
+    assert tried[4:] == ["b", "c"]
