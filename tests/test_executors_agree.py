@@ -1,4 +1,4 @@
-"""Scores, labels, answers and references are the same bytes on every executor."""
+"""Scores, labels and answers are the same bytes on every executor."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -22,13 +22,11 @@ from citer.evaluation.sweep import Line, request, sweep
 from citer.executors.base import Executor, I, InLine, Job, R, Unit, WorkerParams
 from citer.executors.processes import CPU, Forked, Spawned
 from citer.labelling.labeller import Labeller, Rollout, label_in_chunks
-from citer.labelling.references import Trying, write
 from citer.labelling.scoring import score_half
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
 from citer.models.pair import Pair, load_pair
 from citer.models.router import Router
-from citer.models.sampling import ALL_GREEDY
 from citer.progress import Advance
 from citer.rule import Rule
 from tests.heads import random_router
@@ -95,19 +93,12 @@ def evaluate(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> di
     return files(folder)
 
 
-def refer(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> dict[str, bytes]:
-    engine = Engine(pair, slots=2, max_new_tokens=12)
-    write("LLM", engine, executor, taught.problems, Trying(False, ALL_GREEDY), folder)
-    return files(folder)
-
-
 class Stages(NamedTuple):
     """The files of each stage's heavy part on one executor."""
 
     tokens: dict[str, bytes]
     labels: dict[str, bytes]
     answers: dict[str, bytes]
-    references: dict[str, bytes]
 
 
 RunStages = Callable[[Executor], Stages]
@@ -129,7 +120,6 @@ def run_stages(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> RunS
                 tokens,
                 label(*run_by, folder, folder / "labels"),
                 evaluate(*run_by, folder / "answers"),
-                refer(*run_by, folder / "references"),
             )
 
     return run
@@ -138,7 +128,7 @@ def run_stages(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> RunS
 @pytest.fixture(scope="module")
 def in_line(run_stages: RunStages) -> Stages:
     stages = run_stages(InLine())
-    assert [len(files) for files in stages] == [12, 6, 3, 3]
+    assert [len(files) for files in stages] == [12, 6, 3]
     return stages
 
 
@@ -148,7 +138,7 @@ def test_forked_workers_that_are_killed_give_the_same_bytes(
 ) -> None:
     killing = Killing(Forked(workers))
     assert run_stages(killing) == in_line
-    assert killing.killed >= 5, "one in each half of the tokens, labels, answers and references"
+    assert killing.killed >= 4, "one in each half of the tokens, labels and answers"
 
 
 @pytest.mark.slow
@@ -158,7 +148,7 @@ def test_processes_of_devices_that_are_killed_give_the_same_bytes(
 ) -> None:
     killing = Killing(Spawned([CPU] * workers))
     assert run_stages(killing) == in_line
-    assert killing.killed >= 5
+    assert killing.killed >= 4
     end_workers()
 
 

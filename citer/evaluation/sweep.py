@@ -3,9 +3,10 @@
 A part of the questions is a unit with its own file. A killed run keeps finished ones.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from math import ceil
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from citer.decoding.policy import Policy, Scorer, weight_bytes
 from citer.decoding.verifier import Query, Verifier
 from citer.evaluation.cost import Batch, Prices, Trace
 from citer.evaluation.methods import PLAIN, Row, Style
-from citer.executors.base import Executor, Job
+from citer.executors.base import Executor
 from citer.executors.tables import write_tables
 from citer.models.pair import Pair
 from citer.models.sampling import ALL_GREEDY, Sampler
@@ -132,31 +133,15 @@ def sweep(
     names = ", ".join(dict.fromkeys(line.method for line in lines))
     title, by_id = f"{names} on {problems[0].split}", {p.problem_id: p for p in problems}
     parts, job = parts_of(problems, engine, folder), partial(_answer, engine, policies, sampler)
+    missing = {path: part for path, part in parts.items() if not path.exists()}
+    total, left = (len(policies) * sum(map(len, some.values())) for some in (parts, missing))
+    with progress(title, total, "answers", total - left) as advance:
+        write_tables(executor, job, missing, RESULT, {}, advance)
     results: dict[tuple[int, str], Result] = {}
-    for row in answered(executor, job, parts, RESULT, title, len(policies)):
+    for row in chain.from_iterable(read_table(path, RESULT).to_pylist() for path in parts):
         results[row["policy"], row["problem_id"]] = from_row(row, by_id)
     ordered = {policy: [results[n, key] for key in by_id] for n, policy in enumerate(policies)}
     return [_runs(line, ordered, engine.pair) for line in lines]
-
-
-def answered(
-    executor: Executor,
-    job: Job[Sequence[Problem], pa.Table],
-    parts: Mapping[Path, Sequence[Problem]],
-    schema: pa.Schema,
-    title: str,
-    each: int = 1,
-) -> Iterator[Row]:
-    """Run `job` on the parts without a file, each into its file. Yield the rows of all files.
-
-    The job counts `each` answers per problem.
-    """
-    missing = {path: part for path, part in parts.items() if not path.exists()}
-    total, left = (each * sum(map(len, some.values())) for some in (parts, missing))
-    with progress(title, total, "answers", total - left) as advance:
-        write_tables(executor, job, missing, schema, {}, advance)
-    for path in parts:
-        yield from read_table(path, schema).to_pylist()
 
 
 def parts_of(

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.table import Table
 
@@ -13,11 +14,13 @@ from citer.data.splits import check_held_out
 from citer.data.tasks import task_label
 from citer.data.tasks.grading import failures
 from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE
 from citer.errors import InputError
-from citer.labelling.references import Trying, Written, write
+from citer.evaluation.sweep import Line, Result, sweep
 from citer.models.device import announce
 from citer.models.folder import PairFolder
 from citer.models.outlined import open_pair
+from citer.models.pair import Pair
 from citer.models.room import check_room
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.progress import say
@@ -27,6 +30,23 @@ from citer.stages.traffic import Splits, usable
 from citer.storage.code import code_digest
 from citer.storage.schema import SPLITS
 from citer.storage.tables import PARTIAL, digest, partial_dir, remove, replacing, table_metadata
+
+ALONE = Line("LLM", LLM_ALONE.scorer, [LLM_ALONE.rule])
+
+
+class Written(NamedTuple):
+    """What the LLM wrote for a question. `correct` is None if it was not graded."""
+
+    text: str
+    correct: bool | None
+    failure: str | None
+    cut_off: bool
+
+    @classmethod
+    def of(cls, result: Result, pair: Pair) -> "Written":
+        graded = result.problem.answer is not None
+        correct, failure = (result.correct, result.failure) if graded else (None, None)
+        return cls(pair.text(result.token_ids), correct, failure, result.truncated)
 
 
 def run(params: Params) -> None:
@@ -84,9 +104,10 @@ def _rows(
         if answer is None:
             yield problem
         elif split in JUDGED:
-            yield from judged(problem, answer.text)
+            yield from judged(problem, None if answer.cut_off else answer.text)
         else:
-            yield from learned(problem, answer.text, params.references.source)
+            good = not answer.cut_off and answer.correct is not False
+            yield from learned(problem, answer.text if good else None, params.references.source)
 
 
 def _write(questions: Splits, params: Params) -> dict[str, Written]:
@@ -97,13 +118,13 @@ def _write(questions: Splits, params: Params) -> dict[str, Written]:
     partial = _partial(folders, params)
     pair, executor = open_pair(folders, params.pair, params.workers)
     engine = Engine(pair, params.decode.slots, params.decode.max_new_tokens)
-    right = Trying(True, ALL_GREEDY)
-    as_evaluated = Trying(False, Sampler(params.evaluate.sampling, params.seed))
+    evaluated = Sampler(params.evaluate.sampling, params.seed)
     written: dict[str, Written] = {}
     for split, own in questions.items():
         if own:
-            trying, folder = as_evaluated if split in JUDGED else right, partial / split
-            written |= write(f"LLM on {split}", engine, executor, own, trying, folder)
+            sampler = evaluated if split in JUDGED else ALL_GREEDY
+            [[alone]] = sweep(executor, engine, own, [ALONE], partial / split, sampler)
+            written |= {each.problem.problem_id: Written.of(each, pair) for each in alone.results}
     return written
 
 

@@ -49,16 +49,6 @@ PROBED = pa.schema(
     ]
 )
 
-WRITTEN = pa.schema(
-    [
-        _required("problem_id", pa.string()),
-        pa.field("text", pa.string()),  # null: no answer can be a reference
-        pa.field("correct", pa.bool_()),  # of the last try; null: not graded
-        pa.field("failure", pa.string()),  # why the grader failed on it; null: it did not
-        _required("cut_off", pa.bool_()),  # no try was finished
-    ]
-)
-
 _POSITION = [
     _required("problem_id", pa.string()),
     _required("position", pa.int32()),  # index in the reference, which ends with EOS
