@@ -1,10 +1,11 @@
 """Answer the questions of a study one at a time, choose rules, and select rows of its findings."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from citer.config.params import DecodeParams, EvaluateParams
+from citer.config.params import DecodeParams, EvaluateParams, Params, ServeParams
 from citer.data.problems import Problem
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
@@ -12,17 +13,17 @@ from citer.decoding.policy import LLM_ALONE, Policy, Scorer
 from citer.evaluation.candidates import UNTRAINED, scorers_of
 from citer.evaluation.choice import Chosen, Step, choose_rules
 from citer.evaluation.cost import schedules
+from citer.evaluation.measure import Conditions
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study, study_stamp
 from citer.evaluation.sweep import request
 from citer.models.router import Router
-from citer.models.sampling import Sampler
 from citer.rule import Rule
 
 COMMON = ("agree", "co_llm")  # the heads of the taught router that are trained once
 SEED = 3
 DECODE = DecodeParams(slots=5, max_new_tokens=40)
-PARAMS = EvaluateParams(
+EVALUATE = EvaluateParams(
     llm_fractions=(0.0, 0.1, 0.4, 1.0),
     risks=(0.2, 0.6),
     audits=(0.3, 1.0),
@@ -32,6 +33,15 @@ PARAMS = EvaluateParams(
     llm_floor=0.2,
     batches=(1, 4),
 )
+PARAMS = Params.model_construct(
+    seed=SEED, decode=DECODE, evaluate=EVALUATE, serve=ServeParams(batch=1)
+)
+
+
+def changed(study: Study, section: str = "evaluate", **settings: object) -> Study:
+    """Return the study with other settings of a section."""
+    own = getattr(study.params, section).model_copy(update=settings)
+    return replace(study, params=study.params.model_copy(update={section: own}))
 
 
 def fixed_scorers(router: Router) -> Mapping[str, Scorer]:
@@ -62,13 +72,14 @@ def unscreened(study: Study, router: Router) -> Findings:
 
 
 def chosen_of(study: Study, found: Findings) -> tuple[Chosen, list[Step]]:
-    promised = study.params.epsilon, study.params.delta
-    return choose_rules(found, study.conditions.measure, schedules(study.serve), *promised)
+    promised = study.params.evaluate.epsilon, study.params.evaluate.delta
+    return choose_rules(found, study.measure, schedules(study.params.serve), *promised)
 
 
 def stamp_of(study: Study) -> dict:
-    asked, settings = [*study.validation, *study.test], (study.params, study.decode, study.seed)
-    return study_stamp(study.pair.identity, asked, *settings)
+    asked, identity = [*study.validation, *study.test], study.pair.identity
+    conditions = Conditions.of(asked, study.params.evaluate.sampling, identity)
+    return study_stamp(identity, asked, conditions, study.params)
 
 
 def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, int]]:
@@ -76,8 +87,7 @@ def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, in
     engine = Engine(study.pair, 1, DECODE.max_new_tokens)
     answers = {}
     for problem in study.test:
-        sampler = Sampler(study.params.sampling, study.seed)
-        (answer,) = engine.decode([request(problem, study.pair, sampler)], policy)
+        (answer,) = engine.decode([request(problem, study.pair, study.sampler)], policy)
         right = not answer.truncated and grade(problem, study.pair.text(answer.token_ids))
         answers[problem.problem_id] = (right, len(answer.token_ids), sum(answer.by_llm))
     return answers
@@ -85,9 +95,8 @@ def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, in
 
 def llm_writes(study: Study, problem: Problem) -> tuple[str, bool]:
     """Return the text of the LLM's own answer, and whether it was cut off."""
-    sampler = Sampler(study.params.sampling, study.seed)
-    engine = Engine(study.pair, 1, study.decode.max_new_tokens)
-    (answer,) = engine.decode([request(problem, study.pair, sampler)], LLM_ALONE)
+    engine = Engine(study.pair, 1, study.params.decode.max_new_tokens)
+    (answer,) = engine.decode([request(problem, study.pair, study.sampler)], LLM_ALONE)
     return study.pair.text(answer.token_ids), answer.truncated
 
 

@@ -10,12 +10,13 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from citer.config.params import PairParams, ScoreParams
+from citer.config.params import PairParams, Params, ScoreParams
 from citer.data.problems import Problem
 from citer.data.tokens import read_tokens
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, ScoredBy, routed
-from citer.decoding.verifier import LocalVerifier, Query
+from citer.decoding.served import verifier_of
+from citer.decoding.verifier import Query
 from citer.errors import InputError
 from citer.evaluation.bounds import random
 from citer.evaluation.sweep import Line, request, sweep
@@ -65,9 +66,10 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def score(taught: Taught, folder: Path) -> dict[str, bytes]:
-    own = ScoreParams(batch_tokens=600), PLACEMENT, WorkerParams()
+    own, workers = ScoreParams(batch_tokens=600), WorkerParams()
+    params = Params.model_construct(pair=PLACEMENT, score=own, workers=workers)
     for name in ("slm", "llm"):
-        score_half(name, taught.folders, taught.problems, folder / name, *own)
+        score_half(name, taught.folders, taught.problems, folder / name, params)
     return files(folder)
 
 
@@ -185,7 +187,7 @@ def test_a_pickled_engine_is_a_new_idle_one(taught: Taught) -> None:
 
 
 def test_a_pickled_verifier_has_an_empty_cache(taught: Taught) -> None:
-    verifier = LocalVerifier(taught.pair.llm, taught.pair.vocabulary, slots=2)
+    verifier = verifier_of(taught.pair.llm, taught.pair.vocabulary, 2)
     empty = pickle.dumps(verifier)
     with torch.inference_mode():
         verdicts = verifier.verdicts([Query([1, 2, 3], 3)])

@@ -171,8 +171,8 @@ class Work:
     positions: int = 0
     kv_read: int = 0
 
-    def add(self, positions: int, kv_read: int) -> None:
-        self.forwards += 1
+    def add(self, positions: int, kv_read: int, forwards: float = 1) -> None:
+        self.forwards += forwards
         self.positions += positions
         self.kv_read += kv_read
 

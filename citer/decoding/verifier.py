@@ -12,7 +12,6 @@ from citer.decoding.runner import Held, Ids, MakeGraphs, ModelRunner
 from citer.errors import InputError
 from citer.models.cache import Row
 from citer.models.folder import ModelCard
-from citer.models.graphs import no_graphs
 from citer.models.pair import LanguageModel, Predicted, Text, predict
 from citer.models.sampling import Sampling, noise
 from citer.models.vocabulary import Vocabulary
@@ -103,11 +102,7 @@ class LocalVerifier:
     """
 
     def __init__(
-        self,
-        model: LanguageModel,
-        vocabulary: Vocabulary,
-        slots: int = 1,
-        make_graphs: MakeGraphs = no_graphs,
+        self, model: LanguageModel, vocabulary: Vocabulary, slots: int, make_graphs: MakeGraphs
     ) -> None:
         self._settings = (model, vocabulary, slots, make_graphs)
         self._runner = ModelRunner(model, slots, make_graphs)

@@ -85,7 +85,7 @@ def random_bound(study: "Study") -> Bound:
     More rules would be slow, since their answers share few tokens. They would add little, since the
     frontier is almost straight.
     """
-    fractions = study.params.fractions
+    fractions = study.params.evaluate.fractions
     middle = fractions[(len(fractions) - 1) // 2 :][:1]
     scorer = partial(random, study.sampler.seed)
     rules = [Rule("score", share) for share in middle]
@@ -214,7 +214,7 @@ BOUNDS: Mapping[BoundName, Callable[["Study"], Bound]] = {
 
 def enlist(study: "Study", lessons: Callable[[], Lessons] | None) -> Iterator[Bound]:
     """Make the bounds that the parameters list. The one that learns needs `lessons`."""
-    for name in dict.fromkeys(study.params.bounds):
+    for name in dict.fromkeys(study.params.evaluate.bounds):
         if name in BOUNDS:
             yield BOUNDS[name](study)
         elif lessons:

@@ -72,9 +72,7 @@ class _Reader:
         """Count `forwards` forwards. The first one ends at `length`, each other a token later."""
         if forwards > 0:
             last = length + forwards - 1
-            self.work.forwards += forwards
-            self.work.positions += last - self.held
-            self.work.kv_read += forwards * (length + last) // 2
+            self.work.add(last - self.held, forwards * (length + last) // 2, forwards)
             self.held = last
 
 
@@ -128,9 +126,7 @@ class Batch(NamedTuple):
         slm, llm = Work(), Work()
         for trace in traces:
             for total, own in ((slm, trace.slm), (llm, trace.llm)):
-                total.forwards += own.forwards
-                total.positions += own.positions
-                total.kv_read += own.kv_read
+                total.add(own.positions, own.kv_read, own.forwards)
         if self.slots > 1:
             full = max(len(traces), 2 * self.slots)
             counted = self.forwards([*islice(cycle(traces), full)])

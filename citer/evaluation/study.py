@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from citer.config.params import DecodeParams, EvaluateParams, ServeParams
+from citer.config.params import Params
 from citer.data.problems import Problem
 from citer.data.references import judged
 from citer.decoding.engine import Engine
@@ -21,7 +21,7 @@ from citer.evaluation.bounds import Alone, Lessons, enlist
 from citer.evaluation.candidates import candidates, quantiles
 from citer.evaluation.choice import compared, worth_testing
 from citer.evaluation.cost import Batch, cap, counted, schedules
-from citer.evaluation.measure import ACCURACY, Conditions
+from citer.evaluation.measure import ACCURACY, Conditions, Measure
 from citer.evaluation.methods import MODELS, Kind, Style
 from citer.evaluation.points import Findings, outcome_table, point_rows
 from citer.evaluation.sweep import Line, Run, request, sweep
@@ -51,22 +51,15 @@ class Study:
     pair: Pair
     validation: Sequence[Problem]
     test: Sequence[Problem]
-    params: EvaluateParams
-    decode: DecodeParams
-    seed: int
-    serve: ServeParams
-    partial: Path
     holdout: Sequence[Problem]
-
-    @cached_property
-    def conditions(self) -> Conditions:
-        questions = [*self.validation, *self.test]
-        return Conditions.of(questions, self.params.sampling, self.pair.identity)
+    measure: Measure
+    params: Params
+    partial: Path
 
     @cached_property
     def batches(self) -> list[Batch]:
         """The batches for which points have the cost."""
-        return counted(self.params, self.serve)
+        return counted(self.params.evaluate, self.params.serve)
 
     def alone_on(self, problems: Sequence[Problem]) -> Alone:
         """Run each model by itself: together, a forward would have half of the rows."""
@@ -94,8 +87,8 @@ class Study:
 
         They are worth it whatever the promise is. `fixed` has the LLM's own points.
         """
-        given = scorers, self._taus(scorers), self.params
-        lines = candidates(*given, self._drafters, cap(self.serve))
+        given = scorers, self._taus(scorers), self.params.evaluate
+        lines = candidates(*given, self._drafters, cap(self.params.serve))
         if not lines:
             return Findings(outcome_table([]), [])
         kept, runs = self._screened(lines)
@@ -112,7 +105,7 @@ class Study:
         taus = {}
         for name, [own] in zip(scorers, self._sweep(self.holdout, alone), strict=True):
             scores = [score for result in own.results for score in result.scores]
-            taus[name] = quantiles(scores, self.params.fractions)
+            taus[name] = quantiles(scores, self.params.evaluate.fractions)
         return taus
 
     @cached_property
@@ -121,7 +114,7 @@ class Study:
 
         vLLM has its own lookup.
         """
-        if self.serve.engine == "vllm" or not self._gradable:
+        if self.params.serve.engine == "vllm" or not self._gradable:
             return ["slm"]
         [llm] = self._alone_held_out
         asked = ((request(each.problem, self.pair, self.sampler), each) for each in llm.results)
@@ -138,7 +131,7 @@ class Study:
         [llm] = self._alone_held_out
         kept, worth = [], list[Run]()
         for line, runs in zip(lines, self._sweep(self._gradable, lines), strict=True):
-            seen = [compared(run, llm, schedules(self.serve)) for run in runs]
+            seen = [compared(run, llm, schedules(self.params.serve)) for run in runs]
             numbers = worth_testing(seen)
             kept.append(line._replace(rules=[line.rules[number] for number in numbers]))
             worth += [runs[number] for number in numbers]
@@ -155,7 +148,7 @@ class Study:
 
         If the study measures fidelity, all get the LLM's. Answers that are cut off are left out.
         """
-        by_answer = self.conditions.measure is ACCURACY
+        by_answer = self.measure is ACCURACY
         given = [p for p in self.holdout if by_answer and p.answer is not None]
         asked = [p for p in self.holdout if not by_answer or p.answer is None]
         if not asked:
@@ -174,28 +167,22 @@ class Study:
 
     @property
     def sampler(self) -> Sampler:
-        return Sampler(self.params.sampling, self.seed)
+        return Sampler(self.params.evaluate.sampling, self.params.seed)
 
     @cached_property
     def _engine(self) -> Engine:
-        return Engine(self.pair, self.decode.slots, self.decode.max_new_tokens, delayed=True)
+        decode = self.params.decode
+        return Engine(self.pair, decode.slots, decode.max_new_tokens, delayed=True)
 
 
 def study_stamp(
-    identity: dict[str, Any],
-    problems: Sequence[Problem],
-    params: EvaluateParams,
-    decode: DecodeParams,
-    seed: int,
+    identity: dict[str, Any], problems: Sequence[Problem], conditions: Conditions, params: Params
 ) -> dict[str, Any]:
-    """The stamp of a study of the pair with this `identity`, on all its questions.
-
-    Raises InputError if the questions are not all of one measure.
-    """
-    conditions = Conditions.of(problems, params.sampling, identity)
-    questions = (problem.problem_id for problem in problems)
-    settings = {"seed": seed, "max_new_tokens": decode.max_new_tokens}
-    return identity | settings | {"problems": digest(*questions)} | conditions.fields
+    """The stamp of a study of the pair with this `identity`, on all its questions."""
+    questions = digest(*(problem.problem_id for problem in problems))
+    limit = params.decode.max_new_tokens
+    settings = {"seed": params.seed, "max_new_tokens": limit, "problems": questions}
+    return identity | settings | conditions.fields
 
 
 def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:

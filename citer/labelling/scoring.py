@@ -9,14 +9,13 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from citer.config.params import PairParams, ScoreParams
+from citer.config.params import Params
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.data.tokens import half_schema, keep_fitting, reference_rows, shard_name
 from citer.decoding.served import verifier_of
 from citer.decoding.verifier import Verifier
 from citer.errors import InputError
-from citer.executors.base import WorkerParams
 from citer.executors.tables import write_tables
 from citer.models.folder import Carded, PairFolder
 from citer.models.outlined import open_model
@@ -39,9 +38,7 @@ def score_half(
     folders: PairFolder,
     problems: Sequence[Problem],
     output: Path,
-    params: ScoreParams,
-    placement: PairParams,
-    workers: WorkerParams,
+    params: Params,
 ) -> None:
     """Bring the shards of model `name` in `output` up to date. Loads the model only if some miss.
 
@@ -50,11 +47,12 @@ def score_half(
     model = getattr(folders, name)
     examples = folders.prompts.encode_all(problems)
     check_examples(examples, model.context)
-    metadata = half_metadata(name, folders, placement.dtype)
+    metadata = half_metadata(name, folders, params.pair.dtype)
     missing = keep_fitting(output, examples, metadata)
     if missing:
-        opened, executor = open_model(name, model, placement, workers)
-        job = partial(score, half(opened, folders.vocabulary), batch_tokens=params.batch_tokens)
+        opened, executor = open_model(name, model, params.pair, params.workers)
+        most = params.score.batch_tokens
+        job = partial(score, half(opened, folders.vocabulary), batch_tokens=most)
         items = list(missing.items())
         shards = [dict(items[start : start + SHARD]) for start in range(0, len(items), SHARD)]
         paths = {output / shard_name(shard): shard for shard in shards}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from citer.data.problems import Problem
-from citer.data.prompts import Encoded, PromptFormat
+from citer.data.prompts import Encoded
 from citer.errors import InputError
 from citer.models.folder import PairFolder
 
@@ -82,8 +82,3 @@ def check_room(
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
         check_fits(where, length, folders.context, max_new_tokens, setting)
-
-
-def with_room(problems: Iterable[Problem], prompts: PromptFormat, longest: int) -> list[Problem]:
-    """Return the problems whose prompts have at most `longest` tokens."""
-    return [problem for problem in problems if len(prompts.prompt_ids(problem)) <= longest]

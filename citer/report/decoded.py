@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 
-from citer.config.params import DecodeParams
+from citer.config.params import Params
 from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, assess
 from citer.decoding.answer import Answer, Request
@@ -25,20 +25,15 @@ SHOWN = 10  # of them, with every token
 
 
 def transcript(
-    executor: Executor,
-    pair: Pair,
-    problems: Sequence[Problem],
-    policy: Policy,
-    decode: DecodeParams,
-    sampler: Sampler,
+    executor: Executor, pair: Pair, problems: Sequence[Problem], policy: Policy, params: Params
 ) -> Transcript:
     """Answer at most `COUNTED` of the problems, spread over their tasks, by the deployed policy.
 
     Of a slow pair only `SHOWN`, since 100 answers may take a quarter of an hour.
     """
-    asked = spread(problems, sampler.seed, SHOWN if pair.is_slow else COUNTED)
-    engine = Engine(pair, decode.slots, decode.max_new_tokens, delayed=True)
-    job = _Reader(pair, engine, policy, sampler)
+    asked = spread(problems, params.seed, SHOWN if pair.is_slow else COUNTED)
+    engine = Engine(pair, params.decode.slots, params.decode.max_new_tokens, delayed=True)
+    job = _Reader(pair, engine, policy, Sampler(params.evaluate.sampling, params.seed))
     with progress("the deployed rule, token by token", len(asked), "answers") as advance:
         [decoded] = executor.run(job, [Unit("the transcript", asked)], advance)
     spoken = count_spoken(decoded)

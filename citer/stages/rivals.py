@@ -14,13 +14,12 @@ from citer.errors import InputError
 from citer.evaluation.bounds import LEARNS, Lessons, NothingToLearnError
 from citer.evaluation.candidates import UNTRAINED, scorers_of
 from citer.evaluation.choice import too_few
-from citer.evaluation.measure import ACCURACY, FIDELITY, Conditions, Measure
+from citer.evaluation.measure import ACCURACY, FIDELITY, Measure
 from citer.evaluation.methods import Kind, Row, label
 from citer.evaluation.points import RIVALS_STAMP, write_findings
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import Result
 from citer.models.bundle import check_identity, read_bundle
-from citer.models.room import with_room
 from citer.pairs.hints import shortfalls
 from citer.progress import say
 from citer.stages import paths
@@ -39,7 +38,6 @@ def run(params: Params) -> None:
     questions.
     """
     asked = Asked.read(params)
-    measure = Conditions.stored(asked.stamp).measure
     router, card = read_bundle(paths.COMMON)
     check_identity(card, asked.identity, paths.COMMON)
     inputs = _lesson_inputs(params.evaluate.bounds, asked.identity)
@@ -50,7 +48,7 @@ def run(params: Params) -> None:
     with replacing(paths.RIVALS) as aside:
         write_findings(aside, findings, study.batches, asked.stamp | RIVALS_STAMP)
     remove(study.partial)
-    for line in (_summary(findings.on_test, measure), *map(str, findings.failures)):
+    for line in (_summary(findings.on_test, asked.measure), *map(str, findings.failures)):
         say(line)
 
 
@@ -66,20 +64,17 @@ def _lesson_inputs(bounds: Iterable[str], identity: dict[str, Any]) -> Iterator[
 
 
 def lessons_of(study: Study) -> Lessons:
-    """Read what a bound learns from, and run each model alone on the questions with room for it.
+    """Read what a bound learns from, and run each model alone on the questions.
 
-    Raises NothingToLearnError if there is no such question.
+    Raises NothingToLearnError if no answer to them can be graded.
     """
     problems, pair = read_problems(paths.referenced("preference")), study.pair
     once: dict[str, Problem] = {}
     for problem in filter(lambda problem: problem.gradable, problems):
         once.setdefault(first_id(problem.problem_id), problem)
-    room = pair.context - study.decode.max_new_tokens
-    if not (asked := with_room(once.values(), pair.prompts, room)):
-        raise NothingToLearnError(
-            "no preference question has an answer to grade against, and room for one"
-        )
-    alone, examples = study.alone_on(asked), pair.prompts.encode_all(problems)
+    if not once:
+        raise NothingToLearnError("no preference question has an answer to grade against")
+    alone, examples = study.alone_on([*once.values()]), pair.prompts.encode_all(problems)
     tokens = read_tokens(paths.SLM_TOKENS, paths.LLM_TOKENS, examples)
     first = tokens.take(np.flatnonzero(tokens["position"].to_numpy() == 0))
     features, ids = read_features(paths.SLM_TOKENS, first), first["problem_id"].to_numpy()
@@ -92,8 +87,8 @@ def _check(study: Study) -> None:
     Warns if no rule can be certified, and if the LLM is right too rarely. Raises InputError if this
     is certain, as `probe` does. With fidelity there is no floor.
     """
-    results, settings = study.alone_on(study.validation).llm.results, study.params
-    measure, promised = study.conditions.measure, (settings.epsilon, settings.delta)
+    results, settings = study.alone_on(study.validation).llm.results, study.params.evaluate
+    measure, promised = study.measure, (settings.epsilon, settings.delta)
     below = list(shortfalls(results, settings.llm_floor)) if measure is ACCURACY else []
     if certain := [short for short in below if short.is_certain]:
         raise InputError(f"rivals: {'; '.join(map(str, certain))} (evaluate.llm_floor)")

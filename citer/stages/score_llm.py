@@ -10,5 +10,4 @@ from citer.stages.folders import base_pair
 def run(params: Params) -> None:
     """Score the references of the preference split that no shard has yet."""
     problems = read_problems(paths.referenced("preference"))
-    own = paths.LLM_TOKENS, params.score, params.pair, params.workers
-    score_half("llm", base_pair(params), problems, *own)
+    score_half("llm", base_pair(params), problems, paths.LLM_TOKENS, params)

@@ -7,7 +7,6 @@ from citer.data.problems import read_problems
 from citer.decoding.policy import routed
 from citer.models.bundle import check_identity, read_bundle
 from citer.models.outlined import open_pair
-from citer.models.sampling import Sampler
 from citer.report.decoded import transcript
 from citer.stages import paths
 from citer.stages.folders import finetuned_pair
@@ -28,6 +27,6 @@ def run(params: Params, iteration: int) -> None:
     pair, executor = open_pair(folders, params.pair, params.workers)
     policy = routed(router.to(pair.slm.device), deployed.rule)
     test = read_problems(paths.referenced("test"))
-    settings = params.decode, Sampler(params.evaluate.sampling, params.seed)
-    tokens = transcript(executor, pair, test, policy, *settings)
-    write_json(paths.transcript(iteration), asdict(tokens))
+    write_json(
+        paths.transcript(iteration), asdict(transcript(executor, pair, test, policy, params))
+    )

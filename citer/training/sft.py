@@ -54,7 +54,12 @@ def finetune(
     if steps_done(last_checkpoint(folder)) < steps:
         write_table(folder / ROWS, pa.Table.from_pylist(rows, schema=ROW), ROW, {})
         with writing(folder):
-            _train(job, base, folder)
+            if job.deepspeed:
+                launch(job, folder)
+            else:
+                from citer.training.trainer import train  # takes seconds to import
+
+                train(job, base, folder)
     checkpoint = last_checkpoint(folder)
     assert checkpoint is not None
     history = losses(checkpoint)
@@ -120,15 +125,6 @@ def encode_rows(base: ModelFolder, problems: Sequence[Problem], max_length: int)
         }
         for prompt_ids, reference_ids in examples
     ]
-
-
-def _train(job: Job, base: ModelFolder, folder: Path) -> None:
-    if job.deepspeed:
-        launch(job, folder)
-    else:
-        from citer.training.trainer import train  # takes seconds to import
-
-        train(job, base, folder)
 
 
 def merge(base: Path, checkpoint: Path) -> ModelFolder:

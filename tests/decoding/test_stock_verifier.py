@@ -12,6 +12,7 @@ from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer, Request, Trunk
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy
+from citer.decoding.served import verifier_of
 from citer.decoding.verifier import LocalVerifier, Query, Verdict
 from citer.labelling.scoring import half, score
 from citer.models.device import device_for, device_map_for
@@ -76,7 +77,7 @@ def verdicts(verifier: LocalVerifier) -> list[Verdict]:
 
 def assert_equal_verifiers(model: LanguageModel, pair: Pair) -> None:
     """Compare verdicts and work of a stock model with those of the pair's LLM."""
-    ours, theirs = (LocalVerifier(each, pair.vocabulary, SLOTS) for each in (pair.llm, model))
+    ours, theirs = (verifier_of(each, pair.vocabulary, SLOTS) for each in (pair.llm, model))
     expected, found = verdicts(ours), verdicts(theirs)
     assert [each.token for each in found] == [each.token for each in expected]
     assert [each.odds for each in found] == pytest.approx([each.odds for each in expected])

@@ -12,7 +12,8 @@ from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer, Request, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy
-from citer.decoding.verifier import ForcedScores, LocalVerifier, Query, Verdict
+from citer.decoding.served import verifier_of
+from citer.decoding.verifier import ForcedScores, Query, Verdict
 from citer.evaluation.cost import Prices
 from citer.labelling.scoring import half, llm_half, score
 from citer.models.folder import ModelCard
@@ -37,7 +38,7 @@ POLICIES = [
 
 @pytest.fixture
 def remote_pair(kin: Pair) -> Iterator[Pair]:
-    with remote(kin, LocalVerifier(kin.llm, kin.vocabulary, SLOTS)) as pair:
+    with remote(kin, verifier_of(kin.llm, kin.vocabulary, SLOTS)) as pair:
         yield pair
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from citer.config.params import PairParams, ServeParams
+from citer.config.params import PairParams
 from citer.evaluation.choice import Chosen, Step
+from citer.evaluation.measure import ACCURACY
 from citer.evaluation.points import Findings
 from citer.evaluation.study import Study
 from citer.executors.base import InLine
@@ -14,7 +15,7 @@ from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
 from citer.models.router import Router
 from tests.heads import random_head
-from tests.studied import COMMON, DECODE, PARAMS, SEED, fixed_scorers, routed_study
+from tests.studied import COMMON, PARAMS, fixed_scorers, routed_study
 from tests.taught import make_taught_pair, problems
 
 
@@ -27,8 +28,8 @@ def study(tmp_path_factory) -> Study:
     holdout = [replace(p, split="preference") for p in questions[2:6]]
     pair = load_pair(PairFolder(slm, llm), section)
     asked = split[:6], split[6:]
-    settings = PARAMS, DECODE, SEED, ServeParams(batch=1)
-    return Study(InLine(), pair, *asked, *settings, tmp_path_factory.mktemp("partial"), holdout)
+    partial = tmp_path_factory.mktemp("partial")
+    return Study(InLine(), pair, *asked, holdout, ACCURACY, PARAMS, partial)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from citer.evaluation.sweep import Line
 from citer.models.router import Head, Router
 from citer.rule import Drafter, Rule
 from citer.sections import CandidateName
-from tests.studied import PARAMS
+from tests.studied import EVALUATE as PARAMS
 
 ROUTER = Router({name: Head(None, slope=n) for n, name in enumerate(SCORERS)})
 NAMED = [*CERTAINTIES, *SCORERS]

@@ -11,7 +11,6 @@ from citer.decoding.policy import LLM_ALONE, SLM_ALONE, routed
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
 from citer.models.router import Router
-from citer.models.sampling import Sampler
 from citer.report.decoded import spread, transcript
 from citer.report.tokens import Spoken, Transcript, count_spoken, kind_of
 from citer.rule import Rule
@@ -36,10 +35,9 @@ def both(request, study: Study, router: Router) -> tuple[Study, Transcript, dict
 
 def made(study: Study, router: Router, rule: Rule) -> tuple[Transcript, dict[str, Answer]]:
     policy = routed(router, rule)
-    engine = Engine(study.pair, 1, study.decode.max_new_tokens)
+    engine = Engine(study.pair, 1, study.params.decode.max_new_tokens)
     answers = engine.decode([request(each, study.pair) for each in study.test], policy)
-    asked = study.executor, study.pair, study.test, policy
-    told = transcript(*asked, study.decode, Sampler(study.params.sampling, study.seed))
+    told = transcript(study.executor, study.pair, study.test, policy, study.params)
     return told, {answer.key: answer for answer in answers}
 
 

@@ -22,7 +22,7 @@ Made = tuple[int, int, tuple[int, ...]]
 
 @pytest.fixture(scope="module")
 def answers(study: Study) -> list[Forced]:
-    engine = Engine(study.pair, 6, study.decode.max_new_tokens)
+    engine = Engine(study.pair, 6, study.params.decode.max_new_tokens)
     asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
     finished = [reply for reply in asked.replies if not reply.truncated]
     assert finished
@@ -35,7 +35,7 @@ def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> Non
 
     A wrong draft may be an EOS, which ends a run of drafts: answers with one are left out.
     """
-    rule, engine = Rule.parse(text), Engine(study.pair, 6, study.decode.max_new_tokens)
+    rule, engine = Rule.parse(text), Engine(study.pair, 6, study.params.decode.max_new_tokens)
     asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
     compared = 0
     for reply in (reply for reply in asked.replies if not reply.truncated):
@@ -52,7 +52,7 @@ def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> Non
 @pytest.mark.parametrize("drafter", ["lookup", "both"])
 def test_single_copies_are_those_of_the_engine(study: Study, drafter: str) -> None:
     rule = Rule.parse(f"every 1 audit 1 from {drafter}")
-    engine = Engine(study.pair, 6, study.decode.max_new_tokens)
+    engine = Engine(study.pair, 6, study.params.decode.max_new_tokens)
     asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
     made, seen = list[list[Made]](), list[list[Made]]()
     for reply in (reply for reply in asked.replies if not reply.truncated):

@@ -4,6 +4,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from citer.config.params import SHIPPED, load_params
 from citer.data.problems import Choice, Problem
 from citer.decoding.answer import Counts
 from citer.errors import InputError
@@ -73,8 +74,7 @@ def test_probe_and_rivals_judge_the_same_questions_alike(right, stops, capsys):
     replies = [Reply(r.problem, "", (), "", False, None, r.correct, None, 5, 9) for r in results]
     study = MagicMock()
     study.alone_on.return_value.llm.results = results
-    study.params.llm_floor, study.params.epsilon, study.params.delta = 0.2, 0.05, 0.05
-    study.conditions.measure = ACCURACY
+    study.params, study.measure = load_params(SHIPPED), ACCURACY
     assert bool(reason_to_stop(replies, 0.2, "plain")) == stops
     with pytest.raises(InputError, match=r"llm_floor\)$") if stops else nullcontext():
         rivals._check(study)

@@ -21,7 +21,7 @@ from citer.models.folder import PairFolder
 from citer.models.outlined import outline_pair
 from citer.models.sampling import stable_hash
 from citer.progress import Advance
-from tests.studied import DECODE, PARAMS
+from tests.studied import DECODE, changed
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +40,7 @@ class Knowing:
 def test_the_oracle_is_the_engine_with_a_scorer_that_knows_the_llms_answer(
     study: Study, sampling: SamplingParams | None, tmp_path
 ) -> None:
-    params = PARAMS.model_copy(update={"sampling": sampling})
-    own = replace(study, params=params, partial=tmp_path)
+    own = replace(changed(study, sampling=sampling), partial=tmp_path)
     [run] = oracle_bound(own).finish([], own.alone_on(own.test))
     engine = Engine(study.pair, 3, DECODE.max_new_tokens)
     requests = [request(problem, study.pair, own.sampler) for problem in own.test]

@@ -22,6 +22,7 @@ from citer.evaluation.points import outcome_rows
 from citer.evaluation.study import Study
 from citer.models.router import EXTRAS
 from citer.rule import SLM, Rule
+from tests.studied import changed
 
 WIDTH = 3 + EXTRAS
 
@@ -40,8 +41,7 @@ def alone(study: Study) -> Alone:
 
 def test_a_bound_without_data_is_left_out_with_its_reason(study, alone, capsys):
     lessons = lessons_of(Alone(alone.slm, alone.slm))
-    listed = study.params.model_copy(update={"bounds": ("query", "random")})
-    bounds = list(enlist(replace(study, params=listed), lambda: lessons))
+    bounds = list(enlist(changed(study, bounds=("query", "random")), lambda: lessons))
     assert [bound.line.method for bound in bounds] == ["random"]
     total = len(alone.slm.results)
     said = f"rivals: query is left out: the LLM's answer is needed for 0 of {total} preference "

@@ -30,8 +30,9 @@ from citer.models.router import Router
 from citer.rule import LLM, Rule
 from tests.studied import (
     DECODE,
-    PARAMS,
+    EVALUATE,
     by_the_engine,
+    changed,
     chosen_of,
     fixed_scorers,
     in_the_rows,
@@ -165,7 +166,7 @@ def test_the_held_out_questions_order_the_rules_and_validation_tests_them(study,
             expected = counted_by_hand(rows, alone, own.rule)
             assert own == replace(expected, cost=pytest.approx(expected.cost))
     methods = {step.method for step in steps}
-    assert chosen == choose_each(steps, list(chosen), PARAMS.epsilon, PARAMS.delta)
+    assert chosen == choose_each(steps, list(chosen), EVALUATE.epsilon, EVALUATE.delta)
     assert methods <= set(chosen) == {method for method, _ in rules_of(everything, "test")}
 
 
@@ -189,7 +190,7 @@ def test_the_order_of_the_rules_depends_on_the_held_out_questions_alone(
 
 def test_the_batch_at_which_a_rule_serves_decides_its_cost(study, router, everything, tmp_path):
     """At batch 4 it is the lower of the costs with and without delay."""
-    other = replace(study, serve=ServeParams(batch=4), partial=tmp_path)
+    other = replace(changed(study, "serve", batch=4), partial=tmp_path)
     fixed = other.fixed(fixed_scorers(router))
     found = fixed.joined(other.candidates(own_scorers(router), fixed))
     assert rules_of(found, "test") == _worth_testing(everything, 4) != _worth_testing(everything)
@@ -205,7 +206,7 @@ def test_the_batch_at_which_a_rule_serves_decides_its_cost(study, router, everyt
 
 
 def test_points_have_the_cost_where_a_rule_serves_also_if_it_is_not_reported():
-    names = [batch.name for batch in counted(PARAMS, ServeParams(batch=3))]
+    names = [batch.name for batch in counted(EVALUATE, ServeParams(batch=3))]
     assert names == ["b1", "b3", "b4", "b3_delayed", "b4_delayed"]
     assert [batch.name for batch in schedules(ServeParams(batch=3))] == ["b3", "b3_delayed"]
     assert [batch.name for batch in schedules(ServeParams())] == ["b1"]
@@ -221,7 +222,7 @@ def test_lookups_are_tried_if_they_copy_a_tenth(
     monkeypatch.setattr("citer.evaluation.study.share", lambda found: copied)
     tried = Mock(return_value=[])
     monkeypatch.setattr("citer.evaluation.study.candidates", tried)
-    other = replace(study, serve=ServeParams(engine=engine), partial=tmp_path)
+    other = replace(changed(study, "serve", engine=engine), partial=tmp_path)
     other.candidates(UNTRAINED, fixed)
     assert tried.call_args.args[3] == drafters
 
@@ -249,7 +250,7 @@ def test_points_are_of_the_questions_of_their_split_and_of_tasks_on_test(study, 
 
 def test_without_rules_to_try_only_the_models_alone_are_run(study, router, tmp_path):
     nothing = {"llm_fractions": (0.0, 1.0), "risks": (), "gammas": ()}
-    ends = replace(study, params=PARAMS.model_copy(update=nothing), partial=tmp_path)
+    ends = replace(changed(study, **nothing), partial=tmp_path)
     fixed = ends.fixed(fixed_scorers(router))
     assert {row["method"] for row in fixed.points} == {"slm", "llm", "oracle"}
     findings, chosen, steps = routed_study(ends, router, fixed)
@@ -266,9 +267,9 @@ def wrong(problem: Problem) -> Problem:
 def test_the_stamp_of_a_study_depends_on_questions_and_settings(study):
     assert stamp_of(replace(study)) == stamp_of(study)
     assert stamp_of(replace(study, test=study.test[1:])) != stamp_of(study)
-    longer = study.decode.model_copy(update={"max_new_tokens": 41})
-    assert stamp_of(replace(study, decode=longer)) != stamp_of(study)
-    assert stamp_of(replace(study, seed=4)) != stamp_of(study)
+    assert stamp_of(changed(study, "decode", max_new_tokens=41)) != stamp_of(study)
+    reseeded = study.params.model_copy(update={"seed": 4})
+    assert stamp_of(replace(study, params=reseeded)) != stamp_of(study)
 
 
 def test_a_candidate_counts_the_llms_right_answers_and_how_many_are_lost():

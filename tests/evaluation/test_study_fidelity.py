@@ -15,7 +15,15 @@ from citer.evaluation.measure import FIDELITY, Conditions
 from citer.evaluation.points import Findings, read_findings, write_findings
 from citer.evaluation.study import Study
 from citer.models.router import Router
-from tests.studied import DECODE, PARAMS, chosen_of, fixed_scorers, llm_writes, stamp_of, unscreened
+from tests.studied import (
+    DECODE,
+    changed,
+    chosen_of,
+    fixed_scorers,
+    llm_writes,
+    stamp_of,
+    unscreened,
+)
 
 WARM = SamplingParams(temperature=0.7, top_p=0.9)
 
@@ -28,7 +36,8 @@ def faithful(study: Study, tmp_path_factory) -> Study:
         for split in (study.validation, study.test)
     )
     partial = tmp_path_factory.mktemp("partial")
-    return replace(study, validation=validation, test=test, partial=partial)
+    split = {"validation": validation, "test": test}
+    return replace(study, **split, measure=FIDELITY, partial=partial)
 
 
 def _by_llm(study: Study, problem: Problem) -> Problem | None:
@@ -44,7 +53,7 @@ def found(faithful, router) -> Findings:
 @pytest.mark.slow
 def test_the_promise_counts_the_answers_that_differ_from_the_llms(faithful, router, found):
     candidates = [step.validation for step in chosen_of(faithful, found)[1]]
-    assert faithful.conditions.measure is FIDELITY
+    assert faithful.measure is FIDELITY
     policies = [routed(router, each.rule) for each in candidates]
     differing = [sum(_differs(faithful, p, each) for p in faithful.validation) for each in policies]
     assert [each.discordant for each in candidates] == differing
@@ -137,7 +146,7 @@ def test_tables_of_other_conditions_are_refused_by_field(faithful, found, tmp_pa
 def test_the_stamp_names_measure_sampling_and_llm(study, faithful):
     assert Conditions().fields.items() <= stamp_of(study).items()
     assert not {"measure_llm", "measure_prompts"} & stamp_of(study).keys()
-    sampled = replace(study, params=PARAMS.model_copy(update={"sampling": WARM}))
+    sampled = changed(study, sampling=WARM)
     assert stamp_of(sampled) == stamp_of(study) | {"sampling": "temperature 0.7, top-p 0.9"}
     assert stamp_of(faithful)["measure"] == "fidelity"
     assert stamp_of(faithful)["measure_llm"] == stamp_of(faithful)["llm"]["digest"]

@@ -17,7 +17,7 @@ from citer.evaluation.sweep import Line
 from citer.report.frontier import lines_of
 from citer.report.standings import metrics, standings, summary
 from citer.rule import Rule
-from tests.studied import by_the_engine, in_the_rows, rows_of
+from tests.studied import by_the_engine, changed, in_the_rows, rows_of
 
 
 def margin(view: StepView) -> Tensor:
@@ -36,8 +36,8 @@ def test_a_new_bound_needs_only_one_function_and_one_entry(
     study, fixed, studied, monkeypatch, tmp_path
 ):
     monkeypatch.setitem(BOUNDS, "margin", by_margin)
-    listed = study.params.model_copy(update={"bounds": ("random", "margin")})
-    found = replace(study, params=listed, partial=tmp_path).fixed({})
+    listed = changed(study, bounds=("random", "margin"))
+    found = replace(listed, partial=tmp_path).fixed({})
     rule = Rule("score", 0.9)
     answered = by_the_engine(study, Policy(margin, rule))
     assert in_the_rows(found, "margin", rule) == answered
@@ -67,7 +67,7 @@ def test_random_is_answered_at_the_middle_fraction(study, fixed):
     rules = {rule_of(row) for row in fixed.points if row["method"] == "random"}
     rule = Rule("score", 0.1)
     assert rules == {rule}
-    answered = by_the_engine(study, Policy(partial(random, study.seed), rule))
+    answered = by_the_engine(study, Policy(partial(random, study.params.seed), rule))
     assert in_the_rows(fixed, "random", rule) == answered
 
 

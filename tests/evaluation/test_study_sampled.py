@@ -10,8 +10,8 @@ from citer.evaluation.points import Findings, rule_of
 from citer.evaluation.study import Study
 from citer.models.router import Router
 from tests.studied import (
-    PARAMS,
     by_the_engine,
+    changed,
     fixed_scorers,
     in_the_rows,
     llm_writes,
@@ -25,8 +25,7 @@ WARM = SamplingParams(temperature=0.8, top_k=40)
 
 @pytest.fixture(scope="module")
 def sampled(study: Study, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    params = PARAMS.model_copy(update={"sampling": WARM})
-    return replace(study, params=params, partial=tmp_path_factory.mktemp("sampled"))
+    return replace(changed(study, sampling=WARM), partial=tmp_path_factory.mktemp("sampled"))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from citer.config.params import PairParams, ScoreParams
+from citer.config.params import PairParams, Params, ScoreParams
 from citer.data.problems import Problem
 from citer.data.prompts import Encoded
 from citer.data.tokens import read_tokens
@@ -30,11 +30,10 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     folders = PairFolder(*make_taught_pair(folder, questions))
     placement = PairParams(slm="slm", llm="llm", device="cpu", dtype="float64")
     pair = load_pair(folders, placement)
-    score = ScoreParams(batch_tokens=600)
+    score, workers = ScoreParams(batch_tokens=600), WorkerParams()
+    params = Params.model_construct(pair=placement, score=score, workers=workers)
     for name in ("slm", "llm"):
-        score_half(
-            name, folders, questions, folder / "tokens" / name, score, placement, WorkerParams()
-        )
+        score_half(name, folders, questions, folder / "tokens" / name, params)
     examples = pair.prompts.encode_all(questions)
     tokens = read_tokens(folder / "tokens/slm", folder / "tokens/llm", examples)
     return Taught(pair, {problem.problem_id: problem for problem in questions}, examples, tokens)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from citer.data.problems import Problem
-from citer.decoding.verifier import LocalVerifier
+from citer.decoding.served import verifier_of
 from citer.labelling.contests import Branch, Contest
 from citer.labelling.labeller import Labeller
 from citer.labelling.suffix import Suffix
@@ -105,7 +105,7 @@ def test_labels_do_not_depend_on_slots_or_on_how_many_tokens_are_judged_at_once(
 
 @pytest.fixture
 def remote_pair(taught: Taught) -> Iterator[Pair]:
-    with remote(taught.pair, LocalVerifier(taught.pair.llm, taught.pair.vocabulary, SLOTS)) as pair:
+    with remote(taught.pair, verifier_of(taught.pair.llm, taught.pair.vocabulary, SLOTS)) as pair:
         yield pair
 
 
@@ -121,7 +121,7 @@ def test_a_reference_is_read_once_and_endings_only_where_they_decide(taught: Tau
     key = "math-0"
     prompt_ids, reference_ids = example = taught.examples[key]
     problem = by_llm(taught)[key]
-    verifier = LocalVerifier(taught.pair.llm, taught.pair.vocabulary)
+    verifier = verifier_of(taught.pair.llm, taught.pair.vocabulary)
     pair = replace(taught.pair, llm=verifier)  # type: ignore[arg-type]
     positions = [2, 5, 9]
     contests = [

@@ -116,15 +116,12 @@ def test_a_router_without_heads_of_its_own_has_the_rivals_candidates_alone(param
 
 
 @pytest.mark.parametrize("stage", ["rivals", "evaluate"])
-def test_no_held_out_question_with_room_is_one_line(reported, monkeypatch, stage):
+def test_a_preference_question_without_room_is_one_line(reported, monkeypatch, stage):
     path = paths.referenced("preference")
     rows = [replace(row, question="Why? " * 400) for row in read_problems(path)]
     write_problems(path, rows, {})
     monkeypatch.setattr("citer.stages.asked.open_pair", None)
-    message = (
-        r"^data/references/preference\.parquet: none of the 1 held-out questions "
-        r"\(train\.holdout\) has room for an answer; expected at least one$"
-    )
+    message = r"^data/references/preference\.parquet: problem .*, expected at most \d+"
     with pytest.raises(InputError, match=message):
         rivals.run(reported) if stage == "rivals" else evaluate.run(reported, 1)
 

@@ -10,6 +10,7 @@ import pytest
 from citer.config.params import Params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
+from citer.evaluation.measure import FIDELITY
 from citer.evaluation.study import Study
 from citer.executors.base import InLine
 from citer.models.folder import PairFolder
@@ -48,8 +49,7 @@ def faithful(params: Params, taught_pair: Path) -> Params:
 def write_answers(params: Params) -> None:
     """Write what the stage `references` would: the LLM's finished answers."""
     pair = load_pair(PairFolder(paths.SLM, Path(params.pair.llm)), params.pair)
-    settings = params.evaluate, params.decode, params.seed, params.serve
-    study = Study(InLine(), pair, [], [], *settings, Path("partial"), [])
+    study = Study(InLine(), pair, [], [], [], FIDELITY, params, Path("partial"))
     written = [(problem, *llm_writes(study, problem)) for problem in problems(6)]
     rows = [
         replace(problem, answer=None, reference=text, written_by="llm")

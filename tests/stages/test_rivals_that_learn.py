@@ -60,14 +60,14 @@ def test_query_is_left_out_if_no_preference_question_can_be_graded(asked: Params
     bare = [replace(p, answer=None) for p in read_problems(paths.referenced("preference"))]
     write_problems(paths.referenced("preference"), bare, {})
     rivals.run(only_query(asked))
-    reason = "no preference question has an answer to grade against, and room for one"
+    reason = "no preference question has an answer to grade against"
     assert f"rivals: query is left out: {reason}\n" in capsys.readouterr().out
     points = pq.read_table(paths.RIVALS / "points.parquet").to_pylist()
     assert {*styles(points)} == {"slm", "llm", "speculative"}
 
 
-def test_query_learns_once_from_each_question_that_has_room(asked: Params, monkeypatch) -> None:
-    """The second row of a question has the LLM's reference. Another question is too long."""
+def test_query_learns_once_from_each_question(asked: Params, monkeypatch) -> None:
+    """The second row of a question has the LLM's reference."""
     asked_once: list[str] = []
 
     alone_on = Study.alone_on
@@ -81,8 +81,7 @@ def test_query_learns_once_from_each_question_that_has_room(asked: Params, monke
     monkeypatch.setattr(Study, "alone_on", seen)
     rows = read_problems(paths.referenced("preference"))
     second = replace(rows[0], problem_id=rows[0].problem_id + LLM_ROW, written_by="llm")
-    long = replace(rows[0], problem_id="long", question="Why? " * 400)
-    write_problems(paths.referenced("preference"), [*rows, second, long], {})
+    write_problems(paths.referenced("preference"), [*rows, second], {})
     rivals.run(only_query(asked))
     assert sorted(asked_once) == sorted(row.problem_id for row in rows)
 
