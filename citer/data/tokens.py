@@ -4,7 +4,7 @@ The metadata of a shard identifies the model that scored it.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,19 +136,6 @@ def read_features(folder: Path, rows: pa.Table) -> np.ndarray:
     width = metadata["hidden_size"] + len(SCALARS) + TOP_LOGPROBS
     feature_NF = np.empty((len(key_N), width), np.float16)
     count = 0
-    for shard_key_M, shard_MF in _read_states(folder, metadata, problem_ids):
-        target_M = np.searchsorted(key_N, shard_key_M).clip(max=len(key_N) - 1)
-        labelled_M = key_N[target_M] == shard_key_M
-        feature_NF[target_M[labelled_M]] = shard_MF[labelled_M]
-        count += int(labelled_M.sum())
-    if count != len(key_N):
-        raise InputError(f"{folder}: states of {count} labelled tokens, expected {len(key_N)}")
-    return feature_NF
-
-
-def _read_states(
-    folder: Path, metadata: Mapping[str, Any], problem_ids: pa.Array
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     columns = ["problem_id", "position", "slm_hidden", *SCALARS, "slm_top_logprobs"]
     for path in _shards(folder):
         for batch in read_table(path, half_schema(metadata), columns).to_batches():
@@ -157,8 +144,15 @@ def _read_states(
             state_MH = states.reshape(-1, metadata["hidden_size"])[start : start + len(batch)]
             scalar_M2 = np.stack([batch[name].to_numpy() for name in SCALARS], 1)
             top_MK = batch["slm_top_logprobs"].flatten().to_numpy().reshape(len(batch), -1)
-            feature_MF = np.concatenate([state_MH, scalar_M2, top_MK], 1, dtype=np.float16)
-            yield _keys(batch, problem_ids), feature_MF
+            batch_MF = np.concatenate([state_MH, scalar_M2, top_MK], 1, dtype=np.float16)
+            batch_key_M = _keys(batch, problem_ids)
+            target_M = np.searchsorted(key_N, batch_key_M).clip(max=len(key_N) - 1)
+            labelled_M = key_N[target_M] == batch_key_M
+            feature_NF[target_M[labelled_M]] = batch_MF[labelled_M]
+            count += int(labelled_M.sum())
+    if count != len(key_N):
+        raise InputError(f"{folder}: states of {count} labelled tokens, expected {len(key_N)}")
+    return feature_NF
 
 
 def _keys(rows: pa.Table | pa.RecordBatch, problem_ids: pa.Array) -> np.ndarray:

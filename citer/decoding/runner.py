@@ -3,14 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from citer.decoding.answer import Trunk, Work
 from citer.decoding.policy import Scorer, StepView
-from citer.models.cache import Read, Row, SlotCache
+from citer.models.cache import Copied, Read, Row, SlotCache
+from citer.models.forward import wanted_hidden
 from citer.models.graphs import Graphs, cuda_graphs
 from citer.models.pair import LanguageModel, Pair
 
@@ -37,10 +38,10 @@ class ModelRunner:
         self, model: LanguageModel, slots: int, make_graphs: MakeGraphs = cuda_graphs
     ) -> None:
         self.model = model
-        self.cache = cache = model.cache(slots)
+        self.cache = SlotCache(model.network, slots)
         self.total = Work()
-        self._graphs = make_graphs(model, cache) if isinstance(cache, SlotCache) else None
-        self._trunks: dict[Ids, Any] = {}  # copies of slots
+        self._graphs = make_graphs(model, self.cache) if model.forward is wanted_hidden else None
+        self._trunks: dict[Ids, Copied] = {}
 
     def prepare(self, all_held: Sequence[Held]) -> None:
         """Cut each slot to the tokens that it keeps. Start empty slots from their trunks."""

@@ -58,20 +58,14 @@ def connect(resource: Resource) -> "RayActors":
         lost = f"RAY_ADDRESS: {named!r}: does not answer" if named else "Ray: no cluster runs here"
         expected = "expected HOST:PORT of a Ray cluster, or `ray start --head` on this machine"
         raise InputError(f"{lost}, {expected}")
-    _join(address)
-    return RayActors(resource)
-
-
-def _join(address: str) -> None:
-    if ray.is_initialized():
-        return
     try:
-        ray.init(address=address, logging_level="error", log_to_driver=False)
+        ray.init(address, ignore_reinit_error=True, logging_level="error", log_to_driver=False)
     except (ConnectionError, RuntimeError) as error:
         expected = "expected a cluster that this machine has joined"
         token = "RAY_AUTH_MODE=token if it has a token"
         reason = f"{error}, {expected}, and {token}"
         raise InputError(f"Ray at {address!r}: {reason}") from None
+    return RayActors(resource)
 
 
 def _answers(address: str) -> bool:

@@ -85,7 +85,13 @@ def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
 
     Raises InputError if a weight is not finite.
     """
-    weights = _weights(router)
+    # Heads may share an MLP, but safetensors stores no tensor twice: each head gets a copy.
+    weights = {
+        f"{name}.{key}": tensor.clone(memory_format=torch.contiguous_format)
+        for name, head in router.heads.items()
+        if head.mlp
+        for key, tensor in head.mlp.state_dict().items()
+    }
     for name, tensor in weights.items():
         if not tensor.isfinite().all():
             raise InputError(f"{folder}: {name}: a weight is not finite, expected finite weights")
@@ -99,16 +105,6 @@ def write_bundle(folder: Path, router: Router, card: dict[str, Any]) -> None:
         content = {"schema_version": VERSION, "heads": heads} | made
         content |= {field: value for field, value in card.items() if field not in content}
         write_json(aside / "router.json", content)
-
-
-def _weights(router: Router) -> dict[str, Tensor]:
-    # Heads may share an MLP, but safetensors stores no tensor twice: each head gets a copy.
-    return {
-        f"{name}.{key}": tensor.clone(memory_format=torch.contiguous_format)
-        for name, head in router.heads.items()
-        if head.mlp
-        for key, tensor in head.mlp.state_dict().items()
-    }
 
 
 def _described(head: Head) -> dict[str, Any]:

@@ -4,22 +4,25 @@ The new tokens of many sequences lie end to end, without padding. The cache is o
 slot per sequence. Slots are indexed, never moved.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate, chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from citer.models.device import device_of
 from citer.models.families import FAMILIES
 
 # Maps hidden_WH and the rows' given_WK and noise_R6 to out_WC in float64. On a GPU it is captured
 # with the forward. It must therefore neither read its tensors on the host nor create tensors there.
 Read = Callable[[Tensor, Tensor, Tensor], Tensor]
 GROWTH = 64  # positions; capacity grows by multiples of it
-Copied = tuple[Tensor, Tensor]  # keys_LKPD and values_LKPD of one slot
+Copied = list[Tensor]  # keys and values of one slot on each device: part_2LKPD
 
 
 class Row(NamedTuple):
@@ -131,56 +134,68 @@ class SlotCache:
     """A KV cache with `slots` slots of different lengths. `kinds` has the kind of each layer.
 
     `begin` lays out a forward. Its layers then call `update`. Layers with a sliding window keep all
-    positions, too, so that a slot can be cut anywhere.
+    positions, too, so that a slot can be cut anywhere. Each layer's part is on the layer's device.
     """
 
-    def __init__(
-        self,
-        network: PreTrainedModel,
-        slots: int,
-        layers: int | None = None,
-        device: torch.device | None = None,
-    ) -> None:
-        """Allocate the slots. `layers`: the number of layers, if not all of the network's."""
-        all_layers, heads, head_dim = kv_shape(network.config)
-        shape = (layers or all_layers, slots, heads, 0, head_dim)
-        device = device or network.device
-        self.keys_LSKPD = torch.zeros(shape, dtype=network.dtype, device=device)
-        self.values_LSKPD = torch.zeros_like(self.keys_LSKPD)
+    def __init__(self, network: PreTrainedModel, slots: int) -> None:
+        model: Any = network.base_model
+        _, heads, head_dim = kv_shape(network.config)
+        devices = list(map(device_of, model.layers))
+        empty = partial(torch.zeros, dtype=network.dtype)
+        self.parts_2LSKPD = {
+            device: empty((2, layers, slots, heads, 0, head_dim), device=device)
+            for device, layers in Counter(devices).items()
+        }
+        # The device of each layer, and the layer's number there.
+        self._places = [(place, devices[:n].count(place)) for n, place in enumerate(devices)]
+        self._batches: dict[torch.device, Batch] = {}
         self.kinds = FAMILIES[network.config.model_type].kinds(network.config)
         self.lengths = [0] * slots
 
     @property
     def capacity(self) -> int:
-        return self.keys_LSKPD.shape[3]
+        return next(iter(self.parts_2LSKPD.values())).shape[4]
 
     def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Batch:
-        """Prepare a forward of `counts[n]` new tokens in `slots[n]` (see `lay_out`)."""
+        """Prepare a forward of `counts[n]` new tokens in `slots[n]` (see `lay_out`).
+
+        Returns the batch on the device of the last layer.
+        """
         starts = [self.lengths[slot] for slot in slots]
-        batch = lay_out(slots, starts, counts, wanted, self.keys_LSKPD.device)
+        self._batches = {
+            device: lay_out(slots, starts, counts, wanted, device) for device in self.parts_2LSKPD
+        }
+        batch = self._batches[self._places[-1][0]]
         self.reserve(batch.span)
         for slot, count in zip(slots, counts, strict=True):
             self.lengths[slot] += count
         return batch
 
-    def update(
+    def store(
         self, layer: int, batch: Batch, keys_MKD: Tensor, values_MKD: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Store a layer's new keys and values. Return those of all positions, (N, K, P, D) each."""
-        keys_NKPD = _store(self.keys_LSKPD[layer], keys_MKD, batch)
-        return keys_NKPD, _store(self.values_LSKPD[layer], values_MKD, batch)
+        device, index = self._places[layer]
+        keys_SKPD, values_SKPD = self.parts_2LSKPD[device][:, index]
+        return _store(keys_SKPD, keys_MKD, batch), _store(values_SKPD, values_MKD, batch)
+
+    def update(self, keys_NKTD: Tensor, values_NKTD: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Do the same for the attention of transformers, after `begin`."""
+        batch = self._batches[self._places[layer][0]]
+        new = (batch.end_to_end(kv.transpose(1, 2)) for kv in (keys_NKTD, values_NKTD))
+        return self.store(layer, batch, *new)
 
     def copy(self, slot: int) -> Copied:
-        keys_LKPD, values_LKPD = (kv[:, slot, :, : self.lengths[slot]] for kv in self._both)
-        return keys_LKPD.clone(), values_LKPD.clone()
+        parts = self.parts_2LSKPD.values()
+        return [part[:, :, slot, :, : self.lengths[slot]].clone() for part in parts]
 
     def paste(self, slot: int, copied: Copied, length: int) -> None:
         """Replace a slot's content by the first `length` positions of a copy."""
-        assert length <= copied[0].shape[2], "cannot paste more than was copied"
+        assert length <= copied[0].shape[3], "cannot paste more than was copied"
         self.cut(slot, 0)
         self.reserve(length)
-        for kv, held in zip(self._both, copied, strict=True):
-            kv[:, slot, :, :length] = held[:, :, :length]
+        for part, held in zip(self.parts_2LSKPD.values(), copied, strict=True):
+            part[:, :, slot, :, :length] = held[:, :, :, :length]
         self.lengths[slot] = length
 
     def cut(self, slot: int, length: int) -> None:
@@ -191,8 +206,8 @@ class SlotCache:
         assert length <= self.lengths[slot], "cannot cut to more than the slot holds"
         held = self.lengths[slot]
         if length < held:
-            for kv in self._both:
-                kv[:, slot, :, length:held] = 0
+            for part in self.parts_2LSKPD.values():
+                part[:, :, slot, :, length:held] = 0
             self.lengths[slot] = length
 
     def reserve(self, needed: int) -> None:
@@ -200,12 +215,8 @@ class SlotCache:
         if needed <= self.capacity:
             return
         extra = -(-needed // GROWTH) * GROWTH - self.capacity
-        larger = [pad(kv, (0, 0, 0, extra)) for kv in self._both]
-        self.keys_LSKPD, self.values_LSKPD = larger
-
-    @property
-    def _both(self) -> tuple[Tensor, Tensor]:
-        return self.keys_LSKPD, self.values_LSKPD
+        parts = self.parts_2LSKPD.items()
+        self.parts_2LSKPD = {device: pad(part, (0, 0, 0, extra)) for device, part in parts}
 
 
 def _store(all_SKPD: Tensor, new_MKD: Tensor, batch: Batch) -> Tensor:

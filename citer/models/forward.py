@@ -27,18 +27,8 @@ TESTED = "5.23.0"  # of transformers
 # and 3e-3 in float16. The value for float32 allows GPU kernels that round products to TF32.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 5e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
 QUANTISED = 1e-1  # of a quantised network, which may round the states in every layer
+Forward = Callable[..., Tensor]  # from network, ids_M, batch and cache to hidden_WH
 BEGUN, ADDED = 3, 2  # tokens of a prompt and of a catch-up that `check_forward` reads
-
-
-class Forward(NamedTuple):
-    """A forward over a batch, and the cache that it uses.
-
-    hidden: from network, ids_M, batch and cache to hidden_WH, as `wanted_hidden`
-    cache: from network and number of slots to a cache
-    """
-
-    hidden: Callable[..., Tensor]
-    cache: Callable[[PreTrainedModel, int], Any]
 
 
 def wanted_hidden(
@@ -57,11 +47,8 @@ def wanted_hidden(
     return model.norm(batch.wanted(hidden_MH))
 
 
-OWN = Forward(wanted_hidden, SlotCache)
-
-
 @torch.inference_mode()
-def check_forward(network: PreTrainedModel, origin: Path, forward: Forward = OWN) -> None:
+def check_forward(network: PreTrainedModel, origin: Path, forward: Forward) -> None:
     """Raise InputError if a forward and that of transformers differ on a few tokens."""
     step = network.config.vocab_size // (BEGUN + ADDED)
     device = device_of(network.get_input_embeddings())
@@ -70,9 +57,9 @@ def check_forward(network: PreTrainedModel, origin: Path, forward: Forward = OWN
     if not theirs_MH.isfinite().all():
         dtype = str(network.dtype).removeprefix("torch.")
         raise InputError(f"{origin}: states are not finite in {dtype}, expected finite ones")
-    cache = forward.cache(network, 1)
+    cache = SlotCache(network, 1)
     parts = [
-        forward.hidden(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
+        forward(network, part_M, cache.begin([0], [len(part_M)], [len(part_M)]), cache)
         for part_M in (ids_M[:BEGUN], ids_M[BEGUN:])
     ]
     rounded = any(isinstance(layer, Int8Linear) for layer in network.modules())
@@ -112,10 +99,17 @@ def _attention(module: Any, shared: _Shared, layer: int, hidden_MH: Tensor) -> T
     batch, mask_N1GP = shared.batch, shared.mask_N1GP
     query_MQD, key_MKD, value_MKD = shared.heads(module, hidden_MH)
     key_MKD, query_MQD = shared.rotate(key_MKD), shared.rotate(query_MQD)
-    keys_NKPD, values_NKPD = shared.cache.update(layer, batch, key_MKD, value_MKD)
+    keys_NKPD, values_NKPD = shared.cache.store(layer, batch, key_MKD, value_MKD)
     query_NTQD = batch.side_by_side(query_MQD)
     if batch.fresh and mask_N1GP is None:
-        mixed_NTQD = _attend_before(query_NTQD, keys_NKPD, values_NKPD, module.scaling)
+        mixed_NTQD = scaled_dot_product_attention(
+            query_NTQD.transpose(1, 2),
+            keys_NKPD,
+            values_NKPD,
+            is_causal=True,  # no row has earlier positions, so no mask is needed
+            scale=module.scaling,
+            enable_gqa=True,
+        ).transpose(1, 2)
     else:
         mixed_NTQD = _attend(query_NTQD, keys_NKPD, values_NKPD, mask_N1GP, module.scaling)
     return module.o_proj(batch.end_to_end(mixed_NTQD).flatten(1))
@@ -128,20 +122,6 @@ def _mask(model: Any, visible_NTP: Tensor | None, dtype: torch.dtype) -> Tensor 
     group = model.layers[0].self_attn.num_key_value_groups
     mask_NTP = torch.where(visible_NTP, 0.0, -torch.inf).to(dtype)
     return mask_NTP.repeat_interleave(group, 1)[:, None]
-
-
-def _attend_before(
-    query_NTQD: Tensor, keys_NKTD: Tensor, values_NKTD: Tensor, scale: float
-) -> Tensor:
-    """Return mixed_NTQD of rows without earlier positions. Causal attention needs no mask here."""
-    return scaled_dot_product_attention(
-        query_NTQD.transpose(1, 2),
-        keys_NKTD,
-        values_NKTD,
-        is_causal=True,
-        scale=scale,
-        enable_gqa=True,
-    ).transpose(1, 2)
 
 
 def _attend(

@@ -56,7 +56,7 @@ class Graphs:
         self._cache = cache
         self._capturing = capturing
         self._capture = capturing()
-        self._graphs: dict[Shape, Callable[[Tensor], Tensor]] = {}
+        self._graphs: dict[Shape, tuple[Tensor, Run]] = {}
         self._made_for: tuple[Read | None, int] = (None, 0)
 
     def fit(self, rows: Sequence[Row]) -> bool:
@@ -75,10 +75,13 @@ class Graphs:
         self._cache.reserve(shape.span)
         self._drop_stale(read)
         packed_NC = self._packed(row_N, shape)
-        if shape not in self._graphs:
-            forward = partial(static_forward, self._model, self._cache, shape, read)
-            self._graphs[shape] = _graph(forward, packed_NC.to(self._model.device), self._capture)
-        out_NUC = self._graphs[shape](packed_NC).tolist()
+        if shape not in self._graphs:  # the warm-up runs on `held_NC`: a valid input
+            held_NC = packed_NC.to(self._model.device)
+            forward = partial(static_forward, self._model, self._cache, shape, read, held_NC)
+            self._graphs[shape] = held_NC, self._capture(forward)
+        held_NC, replay = self._graphs[shape]
+        held_NC.copy_(packed_NC, non_blocking=True)
+        out_NUC = replay().tolist()
         for row in rows:
             self._cache.lengths[row.slot] = len(row.ids)
         place = {row.slot: n for n, row in enumerate(row_N)}
@@ -173,20 +176,6 @@ def _noise(given_WK: Tensor, sampling_S: Tensor, wanted: int) -> Tensor:
     return torch.cat([row_R[:, None], given_WK[row_R, -DRAW:]], 1)
 
 
-def _graph(
-    forward: Callable[[Tensor], Tensor], held_NC: Tensor, capture: Capture
-) -> Callable[[Tensor], Tensor]:
-    """Capture a forward on `held_NC`, a valid input: the warm-up runs on it."""
-    replay = capture(partial(forward, held_NC))
-
-    def graph(packed_NC: Tensor) -> Tensor:
-        """Return out_NUC, which the next graph may overwrite."""
-        held_NC.copy_(packed_NC, non_blocking=True)
-        return replay()
-
-    return graph
-
-
 def cuda_graphs(model: LanguageModel, cache: SlotCache) -> Graphs | None:
     """Make graphs for a model on a GPU, unless `pair.cuda_graphs` is off."""
     switched_off = model.params and not model.params.cuda_graphs
@@ -218,28 +207,23 @@ def cuda_capture(device: torch.device) -> Capture:
     runs. Each call makes a new pool, since torch refuses a pool after all its graphs are freed.
     Another thread may load a model during a capture.
     """
-    stream, pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
-
-    def capture(forward: Run) -> Run:
-        with torch.cuda.device(device):
-            return _captured(forward, stream, pool)
-
-    return capture
+    return partial(_captured, device, torch.cuda.Stream(device), torch.cuda.graph_pool_handle())
 
 
-def _captured(forward: Run, stream: torch.cuda.Stream, pool: Any) -> Run:
-    # Warm up on the stream of the capture, so that cuBLAS allocates its workspace there.
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UPS):
-            forward()
-    graph = torch.cuda.CUDAGraph()
-    gc.disable()  # freeing another graph during a capture would invalidate it
-    try:
-        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
-            out = forward()
-    finally:
-        gc.enable()
+def _captured(device: torch.device, stream: torch.cuda.Stream, pool: Any, forward: Run) -> Run:
+    with torch.cuda.device(device):
+        # Warm up on the stream of the capture, so that cuBLAS allocates its workspace there.
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                forward()
+        graph = torch.cuda.CUDAGraph()
+        gc.disable()  # freeing another graph during a capture would invalidate it
+        try:
+            with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+                out = forward()
+        finally:
+            gc.enable()
 
     def replay() -> Tensor:
         graph.replay()

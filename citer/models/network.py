@@ -5,7 +5,6 @@ quantised, or whose layers are on several devices. It pads all rows to the longe
 than ours. Its keys and values are in our slots.
 """
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,62 +15,16 @@ from transformers.utils.logging import disable_progress_bar
 
 from citer.config.params import PairParams
 from citer.errors import InputError
-from citer.models.cache import Batch, Copied, SlotCache
+from citer.models.cache import Batch, SlotCache
 from citer.models.device import device_for, device_map_for, device_of
 from citer.models.families import FULL, SLIDING
 from citer.models.folder import ModelFolder
-from citer.models.forward import OWN, Forward, check_forward
+from citer.models.forward import Forward, check_forward, wanted_hidden
 from citer.models.rounding import pack, round_weights
 from citer.progress import warn
 
 
-class SplitCache:
-    """A KV cache whose layers are on the devices of the network's layers: a `SlotCache` on each."""
-
-    def __init__(self, network: PreTrainedModel, slots: int) -> None:
-        model: Any = network.base_model
-        devices = list(map(device_of, model.layers))
-        self.parts = {
-            device: SlotCache(network, slots, layers, device)
-            for device, layers in Counter(devices).items()
-        }
-        self._batches: dict[torch.device, Batch] = {}
-        # The device of each layer, and the layer's number there.
-        self._places = [(place, devices[:n].count(place)) for n, place in enumerate(devices)]
-
-    @property
-    def lengths(self) -> list[int]:
-        return next(iter(self.parts.values())).lengths
-
-    def begin(self, slots: list[int], counts: list[int], wanted: list[int]) -> Batch:
-        """Prepare a forward on every device. Return the batch on the device of the last layer."""
-        self._batches = {
-            device: part.begin(slots, counts, wanted) for device, part in self.parts.items()
-        }
-        return self._batches[self._places[-1][0]]
-
-    def update(self, keys_NKTD: Tensor, values_NKTD: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Do the same as `SlotCache.update`, for the attention of transformers."""
-        device, index = self._places[layer]
-        batch = self._batches[device]
-        new = (batch.end_to_end(kv.transpose(1, 2)) for kv in (keys_NKTD, values_NKTD))
-        return self.parts[device].update(index, batch, *new)
-
-    def copy(self, slot: int) -> list[Copied]:
-        return [part.copy(slot) for part in self.parts.values()]
-
-    def paste(self, slot: int, copied: list[Copied], length: int) -> None:
-        for part, held in zip(self.parts.values(), copied, strict=True):
-            part.paste(slot, held, length)
-
-    def cut(self, slot: int, length: int) -> None:
-        for part in self.parts.values():
-            part.cut(slot, length)
-
-
-def stock_hidden(
-    network: PreTrainedModel, ids_M: Tensor, batch: Batch, cache: SplitCache
-) -> Tensor:
+def stock_hidden(network: PreTrainedModel, ids_M: Tensor, batch: Batch, cache: SlotCache) -> Tensor:
     """Run a forward. Return hidden_WH, the states of the wanted tokens after the final norm."""
     position_NT = batch.side_by_side(batch.position_M)
     hidden_NTH = network.base_model(
@@ -94,10 +47,6 @@ def _masks(config: PreTrainedConfig, span: int, position_NT: Tensor) -> Tensor |
     every[SLIDING] = every[FULL] & (age_N1TP < window) if window else every[FULL]
     kinds = set(getattr(config, "layer_types", None) or [SLIDING])
     return {kind: every[kind] for kind in kinds} if len(kinds) > 1 else every[kinds.pop()]
-
-
-KVCache = SlotCache | SplitCache
-STOCK = Forward(stock_hidden, SplitCache)
 
 
 @torch.inference_mode()
@@ -137,14 +86,15 @@ def _loaded(path: Path, dtype: str, device_map: str | None = None) -> tuple[Any,
 
 def forward_of(name: str, folder: ModelFolder, params: PairParams) -> Forward:
     """A quantised LLM and one on several devices run in transformers' own forward."""
-    return STOCK if folder.quantised or (name == "llm" and params.llm_device_map) else OWN
+    stock = folder.quantised or (name == "llm" and params.llm_device_map)
+    return stock_hidden if stock else wanted_hidden
 
 
 def load_network(name: str, folder: ModelFolder, params: PairParams) -> PreTrainedModel:
     """Load a checked folder and compare its states with those of transformers."""
     disable_progress_bar()  # transformers shows one per tensor
     forward = forward_of(name, folder, params)
-    if forward is STOCK:
+    if forward is stock_hidden:
         network = load_stock(folder.path, params.dtype, device_map_for(name, params))
     else:
         network, _ = _loaded(folder.path, params.dtype)

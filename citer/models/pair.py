@@ -14,11 +14,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from citer.config.pair import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
-from citer.models.cache import Batch, kv_shape
+from citer.models.cache import Batch, SlotCache, kv_shape
 from citer.models.device import device_of
 from citer.models.folder import Carded, ModelCard, ModelFolder, PairFolder
-from citer.models.forward import OWN, Forward
-from citer.models.network import KVCache, forward_of, load_network
+from citer.models.forward import Forward, wanted_hidden
+from citer.models.network import forward_of, load_network
 from citer.models.tokenizer import StopTexts
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import bytes_read
@@ -44,7 +44,7 @@ class LanguageModel:
     digest: str
     network: PreTrainedModel
     params: PairParams | None = field(default=None, kw_only=True)
-    forward: Forward = field(default=OWN, kw_only=True)
+    forward: Forward = field(default=wanted_hidden, kw_only=True)
     stored_bytes: int | None = field(default=None, kw_only=True)
     runs_on: torch.device | None = field(default=None, kw_only=True)
 
@@ -105,13 +105,9 @@ class LanguageModel:
         """Return hidden_BTH after the final norm, the input of the LM head and of the router."""
         return self.network.base_model(**inputs).last_hidden_state
 
-    def cache(self, slots: int) -> KVCache:
-        """Return an empty KV cache."""
-        return self.forward.cache(self.network, slots)
-
-    def consume(self, ids_M: Tensor, batch: Batch, cache: KVCache) -> Tensor:
+    def consume(self, ids_M: Tensor, batch: Batch, cache: SlotCache) -> Tensor:
         """Run a forward over a batch and add its tokens to the cache. Return hidden_WH."""
-        return self.forward.hidden(self.network, ids_M, batch, cache)
+        return self.forward(self.network, ids_M, batch, cache)
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
         """Return logits_NV in float32, or in float64 for a model in float64."""

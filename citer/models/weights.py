@@ -65,7 +65,8 @@ def check_tensors(path: Path, network: PreTrainedModel, stored: Tensors, quantis
     transformers would initialise a missing tensor at random and ignore an unexpected one. A layer
     of a `quantised` model may have tensors of any names and shapes, but at least one.
     """
-    free = _free_names(network) if quantised else ()
+    kinds = (nn.Linear, nn.Embedding) if quantised else ()
+    free = tuple(f"{name}." for name, part in network.named_modules() if isinstance(part, kinds))
     if wrong := list(_differences(network, stored, free)):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise InputError(f"{path}: {wrong[0]}{more}")
@@ -101,12 +102,6 @@ def check_quantiser(path: Path, settings: dict[str, Any]) -> None:
     except Exception as error:  # each quantiser raises errors of its own
         reason = " ".join(str(error).split())
         raise InputError(f"{path}/config.json: quantization_config: {reason}") from error
-
-
-def _free_names(network: PreTrainedModel) -> tuple[str, ...]:
-    """Return the prefixes under which a quantised model may store any tensors."""
-    kinds = (nn.Linear, nn.Embedding)
-    return tuple(f"{name}." for name, part in network.named_modules() if isinstance(part, kinds))
 
 
 def bytes_read(network: PreTrainedModel, sizes: Mapping[str, int]) -> int:

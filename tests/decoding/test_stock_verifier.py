@@ -15,9 +15,10 @@ from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.served import verifier_of
 from citer.decoding.verifier import LocalVerifier, Query, Verdict
 from citer.labelling.scoring import half, score
+from citer.models.cache import SlotCache
 from citer.models.device import device_for, device_map_for
 from citer.models.folder import ModelFolder
-from citer.models.network import STOCK
+from citer.models.network import stock_hidden
 from citer.models.pair import LanguageModel, Pair, load_model
 from tests.decoding.reference import rounded
 from tests.decoding.test_engine import MAX_NEW_TOKENS, generate_alone, make_requests
@@ -37,7 +38,7 @@ PROMPT = (7, 3, 99, 12, 5, 60, 41, 2)
 
 
 def in_stock(model: LanguageModel) -> LanguageModel:
-    return replace(model, forward=STOCK)
+    return replace(model, forward=stock_hidden)
 
 
 @pytest.fixture
@@ -94,10 +95,10 @@ def test_a_cache_on_two_devices_gives_the_same_verdicts(
     """A CPU has one device by two names. The network has two layers."""
     layers = list(pair.llm.network.base_model.layers)
     monkeypatch.setattr(
-        "citer.models.network.device_of", lambda layer: torch.device("cpu", layers.index(layer))
+        "citer.models.cache.device_of", lambda layer: torch.device("cpu", layers.index(layer))
     )
-    parts = in_stock(pair.llm).cache(SLOTS).parts
-    assert [cache.keys_LSKPD.shape[0] for cache in parts.values()] == [1, 1]
+    parts = SlotCache(pair.llm.network, SLOTS).parts_2LSKPD
+    assert [part.shape[1] for part in parts.values()] == [1, 1]
     assert_equal_verifiers(in_stock(pair.llm), pair)
 
 

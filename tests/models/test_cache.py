@@ -55,7 +55,8 @@ def test_the_cache_holds_the_same_keys_as_that_of_transformers(pair: Pair) -> No
     feed(runner, [0], [ids])
     reference = DynamicCache(config=pair.slm.network.config)
     pair.slm.network(torch.tensor([ids]), past_key_values=reference)
-    torch.testing.assert_close(runner.cache.keys_LSKPD[0, :1, :, :12], reference.layers[0].keys)
+    [part_2LSKPD] = runner.cache.parts_2LSKPD.values()
+    torch.testing.assert_close(part_2LSKPD[0, 0, :1, :, :12], reference.layers[0].keys)
 
 
 def test_cut_and_paste_go_back_to_a_prefix(pair: Pair) -> None:
@@ -75,8 +76,8 @@ def test_infinite_values_at_forgotten_positions_change_no_state(pair: Pair, way:
     runner = ModelRunner(pair.slm, slots=2)
     feed(runner, [0, 1], [ids, longer[:19]])
     copied = runner.cache.copy(0)
-    for held in (runner.cache.keys_LSKPD, runner.cache.values_LSKPD):
-        held[:, 0, :, 4:10] = torch.inf
+    [part_2LSKPD] = runner.cache.parts_2LSKPD.values()
+    part_2LSKPD[:, :, 0, :, 4:10] = torch.inf
     runner.cache.cut(0, 4) if way == "cut" else runner.cache.paste(0, copied, 4)
     hidden = feed(runner, [0, 1], [ids[:7], longer])
     torch.testing.assert_close(hidden[0], next_hidden(pair.slm, ids[:7])[0])
@@ -93,10 +94,12 @@ def test_a_growing_cache_keeps_its_content(pair: Pair) -> None:
 
 
 def test_a_cache_that_cannot_grow_stays_whole(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU, memory may suffice for the keys, but not for the values."""
-    ids = rows(200)[0]
-    runner = ModelRunner(pair.slm, slots=2)
-    feed(runner, [1], [ids[:60]])
+    """On GPUs, memory may suffice for the first one's layers, but not for the second one's."""
+    layers = list(pair.llm.network.base_model.layers)
+    two = [torch.device("cpu", n % 2) for n in range(len(layers))]
+    monkeypatch.setattr("citer.models.cache.device_of", lambda layer: two[layers.index(layer)])
+    cache = SlotCache(pair.llm.network, slots=2)
+    cache.begin([1], [60], [1])
     calls = count()
 
     def full(tensor: torch.Tensor, padding: tuple[int, ...]) -> torch.Tensor:
@@ -107,11 +110,9 @@ def test_a_cache_that_cannot_grow_stays_whole(pair: Pair, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr("citer.models.cache.pad", full)
         with pytest.raises(torch.OutOfMemoryError):
-            feed(runner, [1], [ids])
-    assert runner.cache.values_LSKPD.shape == runner.cache.keys_LSKPD.shape
-    assert runner.cache.lengths == [0, 60]
-    hidden = feed(runner, [1], [ids])
-    torch.testing.assert_close(hidden, next_hidden(pair.slm, ids))
+            cache.begin([1], [140], [1])
+    assert [part.shape[4] for part in cache.parts_2LSKPD.values()] == [64, 64]
+    assert cache.lengths == [0, 60]
 
 
 def test_more_than_was_copied_cannot_be_pasted(pair: Pair) -> None:

@@ -55,7 +55,7 @@ def test_prefill_catch_up_and_step_give_the_states_of_transformers(case: str) ->
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("case", CASES)
 def test_the_installed_transformers_computes_the_same_states(case: str, dtype: torch.dtype) -> None:
-    check_forward(network(case).to(dtype), Path("m"))
+    check_forward(network(case).to(dtype), Path("m"), wanted_hidden)
 
 
 def mixed(module: nn.Module, inputs: object, hidden_BTH: torch.Tensor) -> torch.Tensor:
@@ -73,14 +73,14 @@ def test_a_transformers_that_computes_other_states_is_refused_with_its_version(
     with pytest.raises(
         InputError, match=r"^m: transformers 5\.\S+ computes other states than with our cache: "
     ):
-        check_forward(model, Path("m"))
+        check_forward(model, Path("m"), wanted_hidden)
 
 
 def test_a_model_with_nan_states_is_refused() -> None:
     model = network("qwen2")
     model.base_model.norm.weight[3] = torch.nan
     with pytest.raises(InputError, match=r"^m: states are not finite in float64"):
-        check_forward(model, Path("m"))
+        check_forward(model, Path("m"), wanted_hidden)
 
 
 @torch.inference_mode()

@@ -7,7 +7,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from citer.models.network import SplitCache, stock_hidden
+from citer.models.cache import SlotCache
+from citer.models.network import stock_hidden
 from tests.networks import CASES, network
 
 # Tokens per row, and how many of their states are wanted: a prefill, a catch-up and a step.
@@ -23,7 +24,7 @@ def alone(model: PreTrainedModel, ids: Sequence[int], wanted: int) -> torch.Tens
 @pytest.mark.parametrize("case", CASES)
 def test_rows_of_any_length_have_the_states_of_transformers(case: str) -> None:
     model = network(case)
-    cache = SplitCache(model, slots=4)
+    cache = SlotCache(model, slots=4)
     ids = [[(7 * n + 13 * t) % 64 for t in range(60)] for n in range(3)]
     ends = [0, 0, 0]
     for counts, wanted in STEPS:

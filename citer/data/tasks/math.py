@@ -106,19 +106,15 @@ class Math(Task):
         if answer and (len(answer) > LONGEST or RATIONALE.search(answer)):
             found = f"a whole solution, ends {answer[-60:]!r}"
             raise RowError("answer", found, "the final answer alone, and the rest in `solution`")
-        if reference is not None:
-            answer = answer or self._final_answer(reference)
+        if reference is not None and answer is None:
+            answer = self.stated(reference)
+            if not answer:
+                found = f"no complete \\boxed{{}}, ends {reference[-60:]!r}"
+                raise RowError("solution", found, "the final answer in its last \\boxed{}")
         if answer is None and requires != "question":
             raise RowError("solution", "missing, and no `answer`", "either, to grade against")
         key = problem_key(self.name, question, None)
         return Problem(key, self.name, question, None, reference, answer, source, split="")
-
-    def _final_answer(self, solution: str) -> str:
-        answer = self.stated(solution)
-        if not answer:
-            found = f"no complete \\boxed{{}}, ends {solution[-60:]!r}"
-            raise RowError("solution", found, "the final answer in its last \\boxed{}")
-        return answer
 
     def prompt_text(self, problem: Problem) -> str:
         return self.templates[0].format(question=problem.question)
