@@ -1,5 +1,6 @@
 """InputError, the error for bad input, its messages, and TemporaryError."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,3 +82,8 @@ def read_text(path: Path) -> str:
             expected = f"expected at most {LARGEST:,}, so split it"
             raise InputError(f"{path}: {path.stat().st_size:,} bytes: {expected}")
         return path.read_text(encoding="utf-8-sig")
+
+
+def without_password(text: str) -> str:
+    """Return an address, or a text with one, without users and passwords, to print it."""
+    return re.sub(r"(?<=//)[^/\s]*(?=@)|(?<=[?&]password=)[^&\s]*", "…", text)

@@ -26,14 +26,14 @@ Prefect's page {prefect}
 Repeat         dvc repro (runs a stage only if its data, code or parameters changed)"""
 
 
-def main() -> None:
-    """Retrain, then print the table and where to look next.
+def main(keeper: int | None = None) -> None:
+    """Retrain, then print the table and where to look next. End if the process `keeper` does.
 
     Exit with 2 on bad input, with 1 if the cause may pass, such as a full disk or a lost server.
     """
     versions = page(os.environ.get("MLFLOW_TRACKING_URI"))  # read now: MLflow changes it later
     try:
-        with answering(), _ending_with_others():
+        with answering(), _ending_with_others(keeper):
             outcome = retrain(minutes=float(os.environ.get(MINUTES, 0)) or None)
     # FailedRun: a slow server made Prefect ask again and lose the error itself.
     except (TemporaryError, FailedRun) as error:
@@ -46,11 +46,10 @@ def main() -> None:
 
 
 @contextmanager
-def _ending_with_others() -> Iterator[None]:
+def _ending_with_others(keeper: int | None) -> Iterator[None]:
     """End this process if its keeper dies, or Prefect's server, without which it would hang."""
     done = threading.Event()
     server = SubprocessASGIServer()  # a singleton: the object that Prefect itself starts
-    keeper = int(sys.argv[1]) if sys.argv[1:] else None  # the pid of one
 
     def watch() -> None:
         while not done.wait(1):
@@ -68,4 +67,6 @@ def _ending_with_others() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main()
+    if not all(argument.isdigit() for argument in sys.argv[1:]):
+        raise SystemExit(refuse("python -m flows: it has no options: see `citer run`", BAD_INPUT))
+    main(*map(int, sys.argv[1:]))

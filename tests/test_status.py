@@ -167,6 +167,21 @@ def test_a_file_without_evidence_is_one_line(
     assert file.exists() == bool(content)
 
 
+@pytest.mark.parametrize("address", ["u:secret@h/x", "h/x?user=u&password=secret"])
+def test_no_line_has_a_password(
+    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unread(own: Evidence, place: str) -> None:
+        own.place = place
+
+    monkeypatch.setattr(Evidence, "__init__", unread)
+    monkeypatch.setattr(Evidence, "promises", lambda _: {})
+    monkeypatch.setenv("CITER_EVIDENCE", f"postgresql://{address}")
+    assert call(["status"]) == 2
+    assert "secret" not in capsys.readouterr().err
+    assert "secret" not in str(Evidence(f"postgresql://{address}")._unusable("it is full"))
+
+
 def test_evidence_without_a_version_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

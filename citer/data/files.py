@@ -3,7 +3,7 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from citer.data.tasks.rows import RowError
-from citer.errors import InputError, read_text, reading
+from citer.errors import LARGEST, InputError, read_text, reading
 
 BATCH = 4096  # rows of a Parquet file that are Python objects at the same time
 
@@ -47,12 +47,20 @@ def read_rows(path: Path, on_bad_row: OnBadRow = fail) -> Rows:
 def _parquet_rows(path: Path) -> Rows:
     number = 0
     try:
-        for batch in pq.ParquetFile(path).iter_batches(BATCH):
+        file = pq.ParquetFile(path)
+        _check_names(path, file.schema_arrow.names)
+        for batch in file.iter_batches(BATCH):
             for row in batch.to_pylist():
                 number += 1
                 yield number, row
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+    except (pa.ArrowException, OSError, LookupError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: Parquet, cannot be read after row {number}: {error}") from None
+
+
+def _check_names(where: Path | str, names: Sequence[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(f"{where}: column {name!r}: {count} times, expected once")
 
 
 def _array_rows(path: Path, text: str) -> Rows:
@@ -77,13 +85,12 @@ def _line_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Rows:
 
 def _csv_rows(path: Path, text: str, on_bad_row: OnBadRow) -> Rows:
     """Yield rows of texts, by column. A row's line is that of its first cell."""
+    csv.field_size_limit(LARGEST)  # as in the other kinds of files, instead of 131,072
     reader = csv.reader(StringIO(text), strict=True)
     line = 1
     try:
         header = next(reader, [])
-        for name, count in Counter(header).items():
-            if count > 1:
-                raise InputError(f"{path}:1: column {name!r}: {count} times, expected once")
+        _check_names(f"{path}:1", header)
         line = reader.line_num + 1
         for cells in reader:
             if len(cells) == len(header):

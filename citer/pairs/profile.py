@@ -171,7 +171,7 @@ def show(profile: Profile) -> None:
     """Print the models, the fit, and the cost of routing."""
     console = Console()
     for part in (_models(profile), _fit(profile), *_routing(profile)):
-        console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
 
 
 def _models(profile: Profile) -> Table:
@@ -255,7 +255,7 @@ def show_agreement(profile: Profile, measured: Agreement, share: float | None) -
             for own, llm, by_head in columns.values()
         )
         table.add_row(str(batch.slots), f"{positions:,}", *(f"{cost:.2f}" for cost in costs))
-    Console().print(table, highlight=False)
+    Console().print(table, highlight=False, markup=False)
 
 
 def _size(number: int) -> str:

@@ -164,7 +164,7 @@ def summary(
 
 def markdown(table: Table) -> str:
     text = StringIO()
-    Console(file=text, width=WIDTH).print(table)
+    Console(file=text, width=WIDTH).print(table, markup=False)
     return text.getvalue().strip()
 
 

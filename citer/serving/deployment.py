@@ -76,21 +76,18 @@ class Deployment:
         problems: Sequence[Problem],
         advance: Advance = lambda _: None,
         sampler: Sampler = ALL_GREEDY,
-        rule: Rule | None = None,
-        max_new_tokens: int | None = None,
     ) -> Iterator[Reply]:
         """Yield the replies in the order of the problems; `advance` counts them as they finish.
 
         A sampled reply depends on the sampler and on the problem's id, but on no other problem.
         Each problem must pass `check`. A call from a second thread waits until this one has ended.
         """
-        policy, prompts = self.policy(rule or self.rule), self.pair.prompts
+        policy, prompts = self.policy(self.rule), self.pair.prompts
         requests = (
             Request(
                 str(number),
                 tuple(prompts.prompt_ids(problem)),
                 sampling=sampler.sampling(problem.problem_id),
-                max_new_tokens=max_new_tokens,
             )
             for number, problem in enumerate(problems)
         )
@@ -106,12 +103,12 @@ class Deployment:
                     yield finished.pop(due)
                     due += 1
 
-    def check(self, problem: Problem, max_new_tokens: int | None = None) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise InputError without a prompt, or without room for it and the longest answer."""
         check_characters("question", problem.characters, self.pair.context)
         length = len(self.pair.prompts.prompt_ids(problem))
-        new_tokens = max_new_tokens or self.engine.limits.max_new_tokens
-        check_fits("question", length, self.pair.context, new_tokens)
+        longest = self.engine.limits.max_new_tokens
+        check_fits("question", length, self.pair.context, longest)
 
     def policy(self, rule: Rule) -> Policy:
         """Return the router with a rule, `certain` if the router is none that was trained.

@@ -5,7 +5,6 @@ about to write, and counts none twice. The number of a row orders the answers of
 """
 
 import os
-import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from citer.errors import InputError, TemporaryError
+from citer.errors import InputError, TemporaryError, without_password
 from citer.serving.promise import Entry
 
 PLACE = "CITER_EVIDENCE"  # an environment variable, in place of a file
@@ -78,15 +77,11 @@ class Evidence:
         self._rows(statement, version, promise, before)
 
     def add(self, version: str, rule: str, lost: bool, limit: float) -> int:
-        """Store a shadow answer. Returns its number."""
+        """Store a shadow answer, or without a rule a step forward. Returns its number."""
         statement = 'INSERT INTO entries (version, at, rule, lost, "limit") VALUES (?, ?, ?, ?, ?)'
         values = version, now(), rule, int(lost), limit
         [[number]] = self._rows(f"{statement} RETURNING number", *values)
         return int(number)
-
-    def step_forward(self, version: str) -> int:
-        """Store that a person puts the rule before the one in force into force again."""
-        return self.add(version, "", False, 0.5)
 
     def after(self, version: str, number: int = 0) -> list[Entry]:
         """Return a version's entries after this number, in order."""
@@ -136,8 +131,8 @@ class Evidence:
         return database
 
     def _unusable(self, reason: str, kind: type[InputError] = InputError) -> InputError:
-        place = re.sub(r"//([^:@/]*):[^@/]*@", r"//\1@", self.place)  # without a password
-        return kind(f"{place}: no evidence can be kept here: {reason}")
+        said = f"{self.place}: no evidence can be kept here: {reason}"
+        return kind(without_password(said))
 
 
 def now() -> str:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from citer.errors import InputError
+from citer.errors import InputError, without_password
 from citer.progress import say, warn
 from citer.serving.evidence import Evidence, hours_since, is_there
 from citer.serving.promise import Promise, Standing, is_own
@@ -17,7 +17,7 @@ def standings(place: str) -> dict[str, Standing]:
     """
     if not (is_there(place) and Evidence(place).promises()):
         expected = "expected what `citer serve` writes if serve.shadow is above 0"
-        raise InputError(f"{place}: no evidence here, {expected}")
+        raise InputError(f"{without_password(place)}: no evidence here, {expected}")
     evidence, found = Evidence(place), {}
     for version in evidence.promises():
         try:
@@ -35,7 +35,8 @@ def standing_of(evidence: Evidence, version: str) -> Standing:
         standing = Standing(promise, fields["false_alarms"], seen=begin)
     except (LookupError, TypeError, ValueError):
         problem = "not evidence that this citer reads"
-        raise InputError(f"{evidence.place}: {version}: {problem}") from None
+        place = without_password(evidence.place)
+        raise InputError(f"{place}: {version}: {problem}") from None
     standing.take(evidence.after(version, standing.seen))
     return standing
 
@@ -64,11 +65,12 @@ def step_forward(place: str, version: str) -> None:
     """Put the looser rule into force again. Raises InputError unless the evidence allows it."""
     known = standings(place)
     if version not in known:
-        raise InputError(f"{version}: not in {place}, expected one of: {', '.join(known)}")
+        expected = f"expected one of: {', '.join(known)}"
+        raise InputError(f"{version}: not in {without_password(place)}, {expected}")
     standing = known[version]
     if not standing.may_step_forward:
         raise InputError(f"{version}: no step forward, its promise is {_verdict(standing)}")
-    Evidence(place).step_forward(version)
+    Evidence(place).add(version, "", False, 0.5)
     say(f"{version}: `{standing.looser}` is in force again")
 
 

@@ -32,23 +32,17 @@ class Flag:
         """Return whether an earlier value has arrived that was true. If not, send this one."""
         if self._copied is None:
             return bool(true)
-        if not self._arrived(self._copied):
+        self._age += 1
+        if not (self._age >= LAG if self._together else self._copied.query()):
             return False
+        if self._together:
+            self._copied.synchronize()
         if int(self._host) == self._round:
             return True
         self._host.copy_(true.long() * self._round, non_blocking=True)
         self._copied.record()
         self._age = 0
         return False
-
-    def _arrived(self, copied: torch.cuda.Event) -> bool:
-        if not self._together:
-            return copied.query()
-        self._age += 1
-        if self._age < LAG:
-            return False
-        copied.synchronize()
-        return True
 
 
 class Round:

@@ -5,7 +5,7 @@ import atexit
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -104,9 +104,10 @@ class ChatLog:
                     text += choice.text
                     token_ids += choice.token_ids
                     if choice.finish_reason in COMPLETE:
-                        truncated = choice.finish_reason == "length"
-                        ids = tuple(token_ids)
-                        self._start(self._store(asked, text, ids, truncated, take, again))
+                        policy = Policy(always_slm, Rule.parse(asked["rule"]))
+                        cut = choice.finish_reason == "length"
+                        answer = Answer("", policy, tuple(token_ids), (), (), cut)
+                        self._start(self._store(asked, text, answer, take, again))
                 yield output
 
     def _start(self, storing: Any) -> None:
@@ -116,13 +117,7 @@ class ChatLog:
         task.add_done_callback(self._storing.discard)
 
     async def _store(
-        self,
-        asked: dict[str, Any],
-        text: str,
-        token_ids: tuple[int, ...],
-        truncated: bool,
-        take: Take,
-        again: Again,
+        self, asked: dict[str, Any], text: str, answer: Answer, take: Take, again: Again
     ) -> None:
         try:
             problem = parse_question({"messages": asked["messages"]}, self.tasks)
@@ -132,12 +127,10 @@ class ChatLog:
         [steps, *_] = await take() if self.observer else [[]]  # the first rank drafts
         llm = None
         if self.shadows and asked.get("shadow"):
-            cut = None if truncated else text
+            cut = None if answer.truncated else text
             llm = await self.shadows.compare(problem, asked, cut, again)
         if not self.observer:
             return
-        policy = Policy(always_slm, Rule.parse(asked["rule"]))
-        seen = tuple(visits(steps, len(token_ids)))
-        answer = Answer("", policy, token_ids, (), seen, truncated)
+        answer = replace(answer, visits=tuple(visits(steps, len(answer.token_ids))))
         own = {"request": asked["request"], "user": asked["user"], "reference": llm}
         await asyncio.to_thread(self.observer, Reply(problem, answer, text, **own))

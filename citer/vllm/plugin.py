@@ -167,8 +167,9 @@ def _watch_requests(live: "Live") -> None:
     from citer.vllm.shadow import whole
 
     def generate(
-        original: Any, self: Any, prompt: Any, params: Any, request_id: str, **kwargs: Any
+        original: Any, self: Any, prompt: Any, sampling_params: Any, request_id: str, **kwargs: Any
     ) -> Any:
+        params = sampling_params
         given, log, served = params.extra_args or {}, live.now.log, live.now.served
         if not isinstance(asked := given.get(KEY), Asked):
             rule = log.shadows.keeper.rule if log and log.shadows else served.default

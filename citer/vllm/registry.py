@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-from citer.errors import InputError, with_extra
+from citer.errors import InputError, with_extra, without_password
 from citer.models.weights import CACHE
 from citer.storage.tables import read_json, replacing
 
@@ -30,7 +30,7 @@ def fetched(uri: str) -> tuple[str, Path]:
         )
     database = store.removeprefix("sqlite:///")
     if database != store and not Path(database).exists():  # MLflow would create it
-        raise InputError(f"{uri}: MLflow at {store}: no registry here")
+        raise InputError(f"{uri}: MLflow at {without_password(store)}: no registry here")
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -38,7 +38,7 @@ def fetched(uri: str) -> tuple[str, Path]:
     except ImportError as error:
         raise InputError(f"{uri}: {error}; {with_extra('vllm')}") from None
     except Exception as error:  # MLflow's own, or its storage's
-        first = str(error).strip().partition("\n")[0]
+        first = without_password(str(error).strip().partition("\n")[0])
         raise InputError(f"{uri}: MLflow cannot fetch it: {first}") from error
 
 

@@ -6,7 +6,6 @@ Only greedy answers are compared: two sampled ones differ by chance.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,9 +45,7 @@ class Shadows:
     dropped: int = 0  # requests without evidence, or whose evidence is still to come
     replaced: bool = False  # by another version's: what vLLM answers now is not of this one
     _waiting: int = 0
-    _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
-    # One thread, so that the keeper judges one request at a time.
-    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    _alone: asyncio.Lock = field(default_factory=asyncio.Lock)  # the keeper judges one at a time
 
     def asked(self, request: Any, params: Any, *, chat: bool) -> dict[str, Any]:
         """Return the rule of a request that names none, and the rules of its shadow answers.
@@ -77,9 +74,9 @@ class Shadows:
                 async with self._alone:
                     for rule in asked["shadow"]:
                         texts[Rule.parse(rule)] = await again(rule)
-                if not self.replaced:
-                    await self._in_thread(self.keeper.take, problem, texts)
-                    self.dropped -= 1
+                    if not self.replaced:
+                        await asyncio.to_thread(self.keeper.take, problem, texts)
+                        self.dropped -= 1
             except Exception as error:  # vLLM's own, or the disk's
                 LOG.warning("a shadow answer is lost: %s", str(error) or type(error).__name__)
             finally:
@@ -95,6 +92,3 @@ class Shadows:
         keeper, now = self.keeper, self.keeper.standing
         found = {"step": now.place, "e_detector": now.detector.value, "shadowed": now.shadowed}
         return {**found, "lost": now.lost, "dropped": self.dropped, "lapsed": keeper.lapsed}
-
-    async def _in_thread(self, act: Callable[..., object], *given: Any) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, act, *given)

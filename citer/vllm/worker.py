@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -143,27 +144,6 @@ class RoutedSpeculator(StandaloneARSpeculator):
         return drafts_NK[: input_batch.num_reqs]
 
 
-class AuditedSampler:
-    """vLLM's sampler for its rejection sampler: the logits that it returns accept as rules say."""
-
-    def __init__(self, sampler: Any, routing: Routing) -> None:
-        self._sampler, self._routing = sampler, routing
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sampler, name)
-
-    def apply_sampling_params(self, logits: Tensor, slot_N: Tensor, *args: Any) -> Tensor:
-        own = self._sampler.apply_sampling_params(logits, slot_N, *args)
-        _, slots, _, input_ids, expanded_local_pos, *_ = args
-        rows = Rows(slot_N, expanded_local_pos, input_ids)
-        temperature_S = self._sampler.sampling_states.temperature.gpu
-        if self._routing.rules.relaxed(slots):
-            # vLLM may return log-probabilities of the logits that it has given.
-            own = own.to(torch.float32, copy=own is logits)
-        self._routing.audit(own, rows, slots, temperature_S[slot_N])
-        return own
-
-
 class RoutedRejectionSampler(RejectionSampler):
     """vLLM's rejection sampler, which withdraws drafts after a rule's end and relaxes by audits."""
 
@@ -172,8 +152,10 @@ class RoutedRejectionSampler(RejectionSampler):
         self._routing: Routing | None = None
         if KEY in (config.additional_config or {}):
             _, self._routing = routing_of(config)
-            sampler.add_request = _adding(sampler.add_request, config)
-            sampler = AuditedSampler(sampler, self._routing)
+            sampler.add_request = partial(_add_request, sampler.add_request, config)
+            sampler = copy(sampler)  # vLLM samples by the other one where nothing is verified
+            own = sampler.apply_sampling_params, sampler.sampling_states, self._routing
+            sampler.apply_sampling_params = partial(_audited, *own)
         super().__init__(sampler, *args, **kwargs)
 
     def __call__(
@@ -194,13 +176,29 @@ class RoutedRejectionSampler(RejectionSampler):
         return output
 
 
-def _adding(add: Callable[..., None], config: Any) -> Callable[..., None]:
-    def add_request(slot: int, params: Any) -> None:
-        add(slot, params)
-        served, routing = routing_of(config)
-        routing.add(slot, served.of(params))
+def _add_request(add: Callable[..., None], config: Any, slot: int, params: Any) -> None:
+    add(slot, params)
+    served, routing = routing_of(config)
+    routing.add(slot, served.of(params))
 
-    return add_request
+
+def _audited(
+    apply: Callable[..., Tensor],
+    states: Any,
+    routing: Routing,
+    logits: Tensor,
+    slot_N: Tensor,
+    *args: Any,
+) -> Tensor:
+    """Return the logits of vLLM's sampler, by which its verification accepts as rules say."""
+    own = apply(logits, slot_N, *args)
+    _, slots, _, input_ids, expanded_local_pos, *_ = args
+    rows = Rows(slot_N, expanded_local_pos, input_ids)
+    if routing.rules.relaxed(slots):
+        # vLLM may return log-probabilities of the logits that it has given.
+        own = own.to(torch.float32, copy=own is logits)
+    routing.audit(own, rows, slots, states.temperature.gpu[slot_N])
+    return own
 
 
 model_runner.RejectionSampler = RoutedRejectionSampler

@@ -10,6 +10,7 @@ from mlflow.entities import Run
 from mlflow.entities.model_registry import ModelVersion
 
 from citer.config.params import ServeParams
+from citer.errors import without_password
 from citer.evaluation.cost import schedules
 from citer.evaluation.measure import MEASURES, Conditions
 from citer.evaluation.methods import SCORERS
@@ -18,7 +19,6 @@ from citer.rule import Rule
 from citer.stages.paths import PAGE
 from flows.tracking.answers import routed, threshold
 from flows.tracking.contents import headlines
-from flows.tracking.store import without_password
 from flows.tracking.uses import report
 
 # Without it MLflow 3 opens its pages for GenAI, whatever the experiment's tags say.

@@ -17,7 +17,7 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from citer.config.params import Params, load_params
 from citer.data.problems import read_problems
 from citer.data.traffic import TRAFFIC
-from citer.errors import InputError
+from citer.errors import InputError, without_password
 from citer.evaluation.gate import Decision
 from citer.progress import say
 from citer.serving.evidence import Evidence, evidence_place, is_there
@@ -37,7 +37,6 @@ from flows.tracking.store import (
     make_store,
     open_store,
     reported,
-    without_password,
 )
 from flows.tracking.uses import count_use
 

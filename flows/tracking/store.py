@@ -25,7 +25,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 from sqlalchemy import NullPool, create_engine
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from citer.errors import InputError, TemporaryError
+from citer.errors import InputError, TemporaryError, without_password
 from citer.storage.tables import replacing
 from flows.dvc_commands import locked
 
@@ -168,11 +168,6 @@ def reported() -> Iterator[None]:
 
 def named(uri: str) -> str:
     return f"MLflow at {without_password(uri)}"
-
-
-def without_password(text: str) -> str:
-    """Return a store's URI, or a text with it, without users and passwords, to print it."""
-    return re.sub(r"(?<=//)[^/\s]*(?=@)|(?<=[?&]password=)[^&\s]*", "…", text)
 
 
 def _first_line(error: Exception) -> str:

@@ -161,11 +161,12 @@ def test_router_k_stands_beside_router_k_minus_1(study, tmp_path):
     assert text.count("router 2 ·") == 2
 
 
-def test_without_a_method_as_good_there_is_no_section_about_worth(study, tmp_path):
+def test_methods_that_are_never_as_good_are_named_also_without_a_chart(study, tmp_path):
     section = "What each part is worth"
     assert section in read(study, tmp_path).text
     none = [beside("random", None, None, "bound")]
-    assert section not in read(replace(study, others=none), tmp_path).text
+    assert "Never as good: random" in read(replace(study, others=none), tmp_path).text
+    assert section not in read(replace(study, others=[]), tmp_path).text
 
 
 def test_a_retraining_without_a_certified_rule_says_that_the_llm_answers(study, tmp_path):

@@ -104,6 +104,15 @@ def test_a_run_whose_inputs_changed_is_not_registered(
     assert f"{named}: changed during the run" in capsys.readouterr().err
 
 
+def test_options_belong_to_citer_run() -> None:
+    """Previously, `--help` ended in a traceback."""
+    asked = subprocess.run(
+        [sys.executable, "-m", "flows", "--help"], capture_output=True, text=True, check=False
+    )
+    assert asked.returncode == 2
+    assert asked.stderr == "citer: python -m flows: it has no options: see `citer run`\n"
+
+
 def test_a_lost_prefect_server_is_reported_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

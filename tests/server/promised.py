@@ -103,7 +103,7 @@ PROBLEMS = [parse_question({"problem": each}, ["math"]) for each in QUESTIONS]
 
 def alone(deployment: Deployment, rule: Rule = LLM) -> dict[str, str | None]:
     """Return the answer to each question by a rule, None for one that is cut off."""
-    replies = deployment.replies(PROBLEMS, rule=rule)
+    replies = replace(deployment, rule=rule).replies(PROBLEMS)
     return {r.problem.question: None if r.answer.truncated else r.completion for r in replies}
 
 

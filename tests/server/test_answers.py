@@ -34,7 +34,10 @@ def expected(
 ) -> dict[str, dict[str, Any]]:
     """Return the fields of the replies of a batch call, by question."""
     problems = [parse_question({"problem": each}, ["math"]) for each in QUESTIONS]
-    replies = deployed(pair).replies(problems, sampler=sampler, rule=rule, max_new_tokens=limit)
+    deployment = replace(deployed(pair), rule=rule)
+    limits = deployment.engine.limits
+    deployment.engine.limits = replace(limits, max_new_tokens=limit or limits.max_new_tokens)
+    replies = deployment.replies(problems, sampler=sampler)
     return {reply.problem.question: reply.fields for reply in replies}
 
 

@@ -60,7 +60,7 @@ def releases(shelf: Shelf, params: Params, rule: Rule | None = None) -> Releases
 
 def test_a_newer_router_comes_with_its_slm_and_rule_and_shares_the_llm(params: Params) -> None:
     found = releases(shelf := Shelf(), params)
-    first = found.newest()
+    first = found.made(found.latest())
     assert (first.version, first.deployment.rule) == ("r/1", RULES["r/1"])
     assert found.made(shelf.at, first) is first
     shelf.at = "r/2"
@@ -72,14 +72,14 @@ def test_a_newer_router_comes_with_its_slm_and_rule_and_shares_the_llm(params: P
 
 def test_a_given_rule_replaces_those_of_all_routers(params: Params) -> None:
     found = releases(shelf := Shelf(), params, Rule("every", 4))
-    first = found.newest()
+    first = found.made(found.latest())
     shelf.at = "r/2"
     assert first.deployment.rule == found.made(shelf.at, first).deployment.rule == Rule("every", 4)
 
 
 def test_a_router_of_another_llm_is_refused(params: Params) -> None:
     found = releases(shelf := Shelf(), params)
-    first = found.newest()
+    first = found.made(found.latest())
     card = read_json(Path("r/2/router.json"))
     write_json(Path("r/2/router.json"), card | {"llm": {"id": "x", "digest": "0"}})
     shelf.at = "r/2"
@@ -95,7 +95,7 @@ def test_a_router_without_room_for_its_caches_is_no_release(
 
     monkeypatch.setattr("citer.serving.deployment.Engine", full)
     with pytest.raises(MemoryError):
-        releases(Shelf(), params).newest()
+        releases(shelf := Shelf(), params).made(shelf.at)
 
 
 def test_a_version_that_cannot_be_loaded_is_tried_ever_more_rarely(

@@ -50,9 +50,9 @@ class Engine:
         return [[]]
 
     async def generate(
-        self, prompt: Any, params: Params, request_id: str, **_: Any
+        self, prompt: Any, sampling_params: Params, request_id: str, **_: Any
     ) -> AsyncIterator[Any]:
-        self.rules.append((params.extra_args or {})["citer"]["rule"])
+        self.rules.append((sampling_params.extra_args or {})["citer"]["rule"])
         choice = SimpleNamespace(text="4", token_ids=[1], finish_reason="stop")
         yield SimpleNamespace(outputs=[choice])
 
@@ -68,7 +68,8 @@ class Plugged:
         """Return the rule by which the engine answers."""
 
         async def answered() -> None:
-            async for _ in self.engine.generate([1], params, "id"):  # type: ignore[attr-defined]
+            named = {"prompt": [1], "sampling_params": params, "request_id": "id"}
+            async for _ in self.engine.generate(**named):  # type: ignore[attr-defined]
                 pass
             await asyncio.gather(*self.log._storing)
 

@@ -4,11 +4,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import mlflow
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
+from mlflow.exceptions import MlflowException
 
 from citer.errors import InputError
 from citer.storage.tables import write_json
@@ -107,6 +109,17 @@ def test_an_address_or_a_server_that_is_missing_is_refused(
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(InputError, match="MLFLOW_TRACKING_URI is not set"):
         registry.fetched("models:/r/1")
+
+
+def test_no_line_has_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = "http://me:secret@127.0.0.1:9"
+    lost = Mock(side_effect=MlflowException(f"API request to {uri}/api failed with exception"))
+    monkeypatch.setattr(registry, "_fetched", lost)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(InputError, match="MLflow cannot fetch it") as caught:
+        registry.fetched("models:/r/1")
+    assert "127.0.0.1:9" in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_database_that_is_missing_is_not_made(

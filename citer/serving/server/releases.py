@@ -62,27 +62,17 @@ class Releases:
     told: Told | None = None
     _judge: Judge = field(default_factory=Judge)
 
-    def newest(self) -> Release:
-        """Return the latest release. Raises InputError."""
-        return self.made(self.latest())
-
     def made(self, router: str, current: Release | None = None) -> Release:
         """Return a router's release: `current`, or one that shares its LLM. Raises InputError."""
         version = router.removeprefix("models:/")
         if current and current.version == version:
             return current
+        params = self.params
         with self.fetch(router) as bundle:
-            return self.release(version, bundle, self._load(bundle, current))
-
-    def _load(self, bundle: Path, current: Release | None) -> Deployment:
-        return deploy(
-            bundle,
-            served_pair(bundle, self.params.pair, patience=()),
-            self.params.pair,
-            self.rule or stored_rule(bundle),
-            self.params.answer,
-            current and current.deployment.pair.llm,
-        )
+            folders = served_pair(bundle, params.pair, patience=())
+            rule, llm = self.rule or stored_rule(bundle), current and current.deployment.pair.llm
+            loaded = deploy(bundle, folders, params.pair, rule, params.answer, llm)
+            return self.release(version, bundle, loaded)
 
     def release(self, version: str, bundle: Path, deployment: Deployment) -> Release:
         """Return the release of a version; print whether its promise is watched."""

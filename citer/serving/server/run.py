@@ -78,7 +78,7 @@ def serve(settings: Settings, releases: Releases, listener: socket.socket) -> No
     gc.collect()
     gc.freeze()  # imported modules are searched no more; a release must be, as it may be replaced
     # The service alone holds the release, so that a promotion frees it.
-    service = Service(settings, releases, releases.newest(), metrics)
+    service = Service(settings, releases, releases.made(releases.latest()), metrics)
     if service.release.deployment.pair.is_small:
         torch.set_num_threads(1)  # more would slow such short forwards down
     say(f"{settings.name} ({service.release.version}) answers at http://{host}:{port}/v1")

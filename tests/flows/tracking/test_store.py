@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
 
-from citer.errors import InputError, TemporaryError
+from citer.errors import InputError, TemporaryError, without_password
 from flows.tracking import store as own
 from flows.tracking.compare import compare
 from flows.tracking.registry import promote
@@ -102,7 +102,7 @@ def test_no_line_has_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "check_store", lambda _: True)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
     assert refused().count("http://…@127.0.0.1:9") == 2
-    uri = own.without_password("postgresql://h/db?user=me&password=secret&sslmode=require")
+    uri = without_password("postgresql://h/db?user=me&password=secret&sslmode=require")
     assert uri == "postgresql://h/db?user=me&password=…&sslmode=require"
 
 
