@@ -1,16 +1,17 @@
 """Decode some test questions by the deployed rule, and keep what each model says at each token."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 
 from citer.config.params import Params
 from citer.data.problems import Problem
 from citer.data.tasks.grading import WRONG, assess
-from citer.decoding.answer import Answer, Request
-from citer.decoding.engine import Engine
-from citer.decoding.policy import SLM_ALONE, Policy
+from citer.decoding.answer import Answer, Request, Written
+from citer.decoding.engine import Engine, Handle, Settled
+from citer.decoding.policy import Policy
 from citer.decoding.served import verifier_of
 from citer.decoding.verifier import Verifier
 from citer.evaluation.sweep import choices, request
@@ -64,15 +65,24 @@ class _Reader:
         return [verifier_of(model, self.pair.vocabulary) for model in models]
 
     def __call__(self, problems: Sequence[Problem], advance: Advance) -> list[Decoded]:
-        asked = [request(problem, self.pair, self.sampler) for problem in problems]
-        answers = {answer.key: answer for answer in self.engine.decode(asked, self.policy)}
-        decoded: list[Decoded] = []
-        for problem in problems:
-            decoded.append(self._decoded(problem, answers[problem.problem_id]))
-            advance(1)
-        return decoded
+        requests = [request(problem, self.pair, self.sampler) for problem in problems]
+        asked = {self.engine.submit(each, self.policy): each for each in requests}
+        written: dict[Handle, list[Written]] = defaultdict(list)
+        by_id = {problem.problem_id: problem for problem in problems}
+        decoded: dict[str, Decoded] = {}
+        while len(decoded) < len(problems):
+            for event in self.engine.step():
+                own = written[event.handle]
+                if isinstance(event, Settled):
+                    own += event.written
+                else:
+                    key = asked[event.handle].key
+                    tokens = self._tokens(asked[event.handle], event.answer, own)
+                    decoded[key] = self._decoded(by_id[key], event.answer, [*tokens])
+                    advance(1)
+        return [decoded[key] for key in by_id]
 
-    def _decoded(self, problem: Problem, answer: Answer) -> Decoded:
+    def _decoded(self, problem: Problem, answer: Answer, tokens: list[Token]) -> Decoded:
         grade = WRONG if answer.truncated else assess(problem, self.pair.text(answer.token_ids))
         return Decoded(
             problem_id=problem.problem_id,
@@ -81,15 +91,20 @@ class _Reader:
             expected=problem.answer,
             correct=grade.correct,
             truncated=answer.truncated,
-            tokens=list(self._tokens(request(problem, self.pair, self.sampler), answer)),
+            tokens=tokens,
         )
 
-    def _tokens(self, asked: Request, answer: Answer) -> Iterator[Token]:
+    def _tokens(
+        self, asked: Request, answer: Answer, written: Sequence[Written]
+    ) -> Iterator[Token]:
         slm, llm = (choices(verifier, asked, answer.token_ids) for verifier in self._verifiers)
-        rejected = self._rejected(asked, answer)
-        written = zip(answer.token_ids, answer.writers, answer.scores, slm, llm, strict=True)
-        for position, (token, by, score, slms, llms) in enumerate(written):
-            before, dropped = answer.token_ids[:position], rejected.get(position, ())
+        rejects = {visit.kept: visit.seen - visit.kept for visit in answer.visits if visit.rejects}
+        for position, ((token, by, rejected), score, slms, llms) in enumerate(
+            zip(written, answer.scores, slm, llm, strict=True)
+        ):
+            # Drafts that the LLM has not seen are no rejected ones; the first it has judged.
+            seen = max(1, rejects[position]) if position in rejects else 0
+            before, dropped = answer.token_ids[:position], rejected[:seen]
             draft = next(iter(dropped), token if by == "slm" else slms)
             text = self._text(before, token)
             yield Token(
@@ -103,23 +118,6 @@ class _Reader:
                     self._text((*before, *dropped[:n]), each) for n, each in enumerate(dropped)
                 ],
             )
-
-    def _rejected(self, asked: Request, answer: Answer) -> dict[int, tuple[int, ...]]:
-        """Return the drafts that each audit rejected, by the position of the first.
-
-        An answer records the first one only. The SLM wrote those after it, so it writes them again.
-        """
-        drafts: dict[int, tuple[int, ...]] = {}
-        for visit in answer.visits:
-            if visit.rejects:
-                first = visit.disagreements[-1].slm_token
-                drafts[visit.kept] = (first,)
-                kept = (*answer.token_ids[: visit.kept], first)
-                if (most := visit.seen - len(kept)) > 0:
-                    further = replace(asked, prefix_ids=kept, max_new_tokens=most)
-                    (more,) = self.engine.decode([further], SLM_ALONE)
-                    drafts[visit.kept] += more.token_ids
-        return drafts
 
     def _text(self, before: Sequence[int], token: int) -> str:
         """Decode a token after others: some tokenizers drop the space before a first word."""

@@ -6,7 +6,7 @@ from itertools import accumulate
 import pytest
 
 from citer.decoding.answer import Answer, Request
-from citer.decoding.engine import Engine
+from citer.decoding.engine import Engine, Finished
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, routed
 from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
@@ -91,6 +91,26 @@ def test_some_copied_token_is_not_the_slms_choice(study, router):
     told, _ = made(study, router, Rule.parse("every 2 audit 1 from lookup"))
     copied = [token for each in told.answers for token in each.tokens if token.by == "lookup"]
     assert any(token.slm != token.text for token in copied)
+
+
+def test_rejected_drafts_are_those_that_the_engine_dropped(study, router):
+    """Also where some of them were copied, and the SLM alone would have written other ones."""
+    rule, decode = Rule.parse("every 4 audit 1 from both"), study.pair.tokenizer.decode
+    told, _ = made(study, router, rule)
+    engine = Engine(study.pair, 1, study.params.decode.max_new_tokens)
+    compared = 0
+    for each in told.answers:
+        [problem] = [p for p in study.test if p.problem_id == each.problem_id]
+        engine.submit(request(problem, study.pair), routed(router, rule))
+        events = []
+        while not events or not isinstance(events[-1], Finished):
+            events += engine.step()
+        written = [token for event in events[:-1] for token in event.written]
+        for token, own in zip(each.tokens, written, strict=True):
+            found = zip(token.rejected, own.rejected, strict=False)
+            assert all(text.strip() == decode([n]).strip() for text, n in found)
+            compared += len(token.rejected)
+    assert compared > 5
 
 
 def test_questions_are_spread_over_tasks_and_do_not_depend_on_their_order():
