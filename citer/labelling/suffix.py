@@ -5,8 +5,8 @@ contested one only say whether the wording still fits, so that they are not coun
 (docs/method.md). A few rollouts choose its margin.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -32,8 +32,6 @@ TOKENS = 2048  # judged at once; the LLM's logits of all of them are in memory
 LEAST = np.finfo(np.float32).tiny  # odds; smaller ones may have become 0
 SAMPLE = 200  # contested tokens that are rolled out
 
-Falls = Mapping[tuple[str, int], float]  # in nats, by problem and position
-
 
 @dataclass(frozen=True)
 class Suffix:
@@ -48,28 +46,19 @@ class Suffix:
     The LLM first reads up to the contested token alone. It reads the ending only if the token's own
     term is above CLEAR and at most `margin`. Otherwise that term is the fall. An ending makes no
     fall smaller, so that a label does not depend on the margin up to which endings were read.
-    `known` has the falls of tokens that need no reading, by problem and position.
     """
 
     pair: Pair
     slots: int
     margin: float = MARGIN
-    known: Falls = field(default_factory=dict)
 
     def __call__(self, contests: Sequence[Contest], advance: Advance) -> list[Decision]:
         falls = self.falls(contests, advance)
         return [Decision(int(fall <= self.margin), "suffix", fall=fall) for fall in falls]
 
+    @torch.inference_mode()
     def falls(self, contests: Sequence[Contest], advance: Advance) -> list[float]:
         """Return the fall of each contest, in nats."""
-        places = [(each.slm.problem.problem_id, each.slm.position) for each in contests]
-        new = {n: each for n, each in enumerate(contests) if places[n] not in self.known}
-        advance(2 * (len(contests) - len(new)))
-        read = dict(zip(new, self._falls([*new.values()], advance), strict=True)) if new else {}
-        return [read[n] if n in read else self.known[place] for n, place in enumerate(places)]
-
-    @torch.inference_mode()
-    def _falls(self, contests: Sequence[Contest], advance: Advance) -> list[float]:
         falls = self._read(contests, 0)
         unclear = [n for n, own in enumerate(falls) if CLEAR < own <= self.margin]
         advance(2 * (len(contests) - len(unclear)))
@@ -181,19 +170,18 @@ class Calibration(NamedTuple):
 
 def calibrate(
     executor: Executor, labeller: Labeller, rollout: Rollout, tokens: pa.Table, partial: Path
-) -> tuple[Calibration, Falls]:
+) -> Calibration:
     """Choose the margin for a `labeller` by `suffix`, by rollouts of contested tokens.
 
-    Also returns the falls of these tokens. Finished chunks are kept in `partial`.
+    Finished chunks are kept in `partial`.
     """
     rows = sample(labeller, tokens, SAMPLE)
     if not len(rows):
-        return Calibration(), {}
+        return Calibration()
     graded = replace(labeller, method=rollout)
     truth = label_in_chunks(executor, graded, rows, partial / "rollouts", "calibrate")
     falls = label_in_chunks(executor, labeller, rows, partial / "falls", "calibrate")
-    fall = dict(zip(_keys(falls), falls["fall"].to_pylist(), strict=True))
-    return choose([fall[key] for key in _keys(truth)], truth["label"].to_pylist()), fall
+    return choose(falls["fall"].to_pylist(), truth["label"].to_pylist())
 
 
 def sample(labeller: Labeller, tokens: pa.Table, count: int) -> pa.Table:
@@ -204,7 +192,8 @@ def sample(labeller: Labeller, tokens: pa.Table, count: int) -> pa.Table:
     answered = [p.problem_id for p in labeller.problems.values() if p.answer is not None]
     graded = pc.is_in(tokens["problem_id"], pa.array(answered, pa.string())).to_numpy()
     row_M = np.flatnonzero((labeller.cases(tokens) == "contested") & graded)
-    ranks = [stable_hash(f"{key}@{position}") for key, position in _keys(tokens.take(row_M))]
+    places = (tokens[name].take(row_M).to_pylist() for name in ("problem_id", "position"))
+    ranks = [stable_hash(f"{key}@{position}") for key, position in zip(*places, strict=True)]
     return tokens.take(np.sort(row_M[np.argsort(ranks)[:count]]))
 
 
@@ -217,8 +206,3 @@ def choose(falls: Sequence[float], labels: Sequence[int]) -> Calibration:
     equal = {margin: int(((fall_N <= margin) == label_N).sum()) for margin in margins}
     best = min(margins, key=lambda margin: (-equal[margin], abs(margin - MARGIN)))
     return Calibration(best, equal[best], len(falls))
-
-
-def _keys(rows: pa.Table) -> list[tuple[str, int]]:
-    both = (rows[name].to_pylist() for name in ("problem_id", "position"))
-    return list(zip(*both, strict=True))

@@ -120,8 +120,8 @@ def _labeller(
         return labeller, None
     suffix = Suffix(pair, limits.slots, margin=inf)  # reads all endings that may count
     by_suffix = replace(labeller, method=suffix)
-    calibration, known = calibrate(executor, by_suffix, rollout, inputs.tokens, partial)
-    suffix = replace(suffix, margin=calibration.margin, known=known)
+    calibration = calibrate(executor, by_suffix, rollout, inputs.tokens, partial)
+    suffix = replace(suffix, margin=calibration.margin)
     method = (
         suffix if params.label.method == "suffix" else functools.partial(by_row, rollout, suffix)
     )

@@ -78,9 +78,8 @@ def test_the_margin_agrees_with_the_rollouts_of_the_sample(
     taught: Taught, labeller: Labeller, tmp_path: Path
 ) -> None:
     rollout = Rollout(Engine(taught.pair, 8, 20), SLM_ALONE)
-    found = calibrate(InLine(), labeller, rollout, taught.tokens, tmp_path)
-    calibrated, known = found
-    assert calibrated.rolled_out == len(known) == 20
+    calibrated = calibrate(InLine(), labeller, rollout, taught.tokens, tmp_path)
+    assert calibrated.rolled_out == 20
     rows = sample(labeller, taught.tokens, 20)
     tuned = replace(labeller, method=Suffix(taught.pair, 4, calibrated.margin))
     ours, truth = (
@@ -88,23 +87,7 @@ def test_the_margin_agrees_with_the_rollouts_of_the_sample(
         for each in (tuned, replace(labeller, method=rollout))
     )
     assert calibrated.equal == sum(a == b for a, b in zip(ours, truth, strict=True))
-    assert calibrate(InLine(), labeller, rollout, taught.tokens, tmp_path) == found
-
-
-def test_tokens_of_the_sample_are_not_read_again_and_get_the_same_labels(
-    taught: Taught, labeller: Labeller, tmp_path: Path
-) -> None:
-    rollout = Rollout(Engine(taught.pair, 8, 20), SLM_ALONE)
-    calibrated, known = calibrate(InLine(), labeller, rollout, taught.tokens, tmp_path)
-    again = Suffix(taught.pair, 4, calibrated.margin)
-    read, kept = (
-        replace(labeller, method=each).label(taught.tokens, lambda _: None)["label"]
-        for each in (again, replace(again, known=known))
-    )
-    assert kept.equals(read)
-    rows = sample(labeller, taught.tokens, 20)
-    unread = replace(again, pair=None, known=known)  # type: ignore[arg-type]
-    assert len(replace(labeller, method=unread).label(rows, lambda _: None)) == 20
+    assert calibrate(InLine(), labeller, rollout, taught.tokens, tmp_path) == calibrated
 
 
 def test_without_answers_the_margin_is_the_constant(
@@ -115,5 +98,5 @@ def test_without_answers_the_margin_is_the_constant(
     found = calibrate(
         InLine(), replace(labeller, problems=problems), rollout, taught.tokens, tmp_path
     )
-    assert found == (Calibration(MARGIN, 0, 0), {})
+    assert found == Calibration(MARGIN, 0, 0)
     assert not list(tmp_path.iterdir())
