@@ -75,7 +75,7 @@ def test_labels_that_are_all_1_are_reported(
 ) -> None:
     change(answer=None, written_by="llm")
     with monkeypatch.context() as patch:
-        patch.setattr(label, "calibrate", lambda *_: (Calibration(margin=inf), {}))
+        patch.setattr(label, "calibrate", lambda *_: Calibration(margin=inf))
         label.run(scored, 1)
     assert "label 1: all labels are 1" in " ".join(capsys.readouterr().err.split())
     label.run(scored, 1)
