@@ -130,15 +130,24 @@ def test_a_stage_depends_on_the_digest_of_its_own_code(name: str) -> None:
     assert files == ([] if name == "code" else [{paths.CODE.as_posix(): [command(name)]}])
 
 
+# What gets all parameters from a stage, and the files that read them.
+GIVEN = {
+    "Asked": ["stages/asked.py", "evaluation/study.py", "evaluation/bounds.py"],
+    "score_half": ["labelling/scoring.py"],
+    "transcript": ["report/decoded.py"],
+}
+
+
 @every_stage
 def test_a_stage_depends_on_the_sections_of_params_that_it_reads(name: str) -> None:
     own = (STAGE_FOLDER / f"{command(name)}.py").read_text()
-    shared = (STAGE_FOLDER / "asked.py").read_text() if "import Asked" in own else ""
+    given = [files for imported, files in GIVEN.items() if f"import {imported}\n" in own]
+    shared = ((STAGE_FOLDER.parent / file).read_text() for files in given for file in files)
     read = {
         node.attr
-        for code in (own, shared)
+        for code in (own, *shared)
         for node in ast.walk(ast.parse(code))
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "params"
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("params")
     } & set(Params.model_fields)
     assert sections(name) == read - {WORKERS}
 
