@@ -37,6 +37,7 @@ class Int8Linear(nn.Module):
         weight_OI = torch.cat([layer.weight.float() for layer in layers])
         scale_O1 = weight_OI.abs().amax(1, keepdim=True).clamp(min=TINY) / 127
         rounded_OI = (weight_OI / scale_O1).round().to(torch.int8)
+        # The first parameter says where the layer is (`device_of`), and `weight` may be on `meta`.
         self.scale = nn.Parameter(scale_O1, requires_grad=False)
         self.weight = nn.Parameter(rounded_OI, requires_grad=False)
         biases = tuple(layer.bias for layer in layers if layer.bias is not None)
