@@ -171,7 +171,7 @@ def sequence(seen: Sequence[Candidate], epsilon: float) -> list[int]:
     next (Learn then Test, arXiv 2110.01052). To order settings on other data and then test them in
     sequence is Pareto Testing (arXiv 2210.07913). The safest rule comes first: it loses the fewest
     held-out questions, and of equals it is the dearest. A rule that passes costs no confidence, but
-    one that fails costs most of it. `docs/results.md` compares this way with others.
+    one that fails costs most of it. `docs/studies.md` compares this way with others.
 
     Returns the numbers of the rules. Those that lose more than epsilon of the held-out questions at
     confidence 95 % are left out.
