@@ -25,6 +25,7 @@ from citer.models.weights import bytes_read
 
 SMALL = 2**26  # bytes of weights
 ROWS = 256  # rows of logits held at a time; with a small vocabulary they fit a core's cache
+KEPT = 2**23 - 2**20  # logits on a CPU: malloc hands more back, and the kernel zeroes them anew
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,8 @@ def predict(
     hidden_NH = torch.cat([row_TH[first - 1 : len(ids) - 1] for row_TH, (ids, first) in parts])
     given = [token for ids, first in texts for token in ids[first:]]
     given_N = torch.tensor(given, device=model.device)
-    for hidden_CH, given_C in zip(hidden_NH.split(ROWS), given_N.split(ROWS), strict=True):
+    rows = ROWS if model.device.type == "cuda" else max(1, min(ROWS, KEPT // vocabulary.size))
+    for hidden_CH, given_C in zip(hidden_NH.split(rows), given_N.split(rows), strict=True):
         logits_CV = vocabulary.choices(model.logits(hidden_CH))
         yield Predicted(hidden_CH, logits_CV, logits_CV.log_softmax(-1), given_C)
 

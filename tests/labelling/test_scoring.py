@@ -23,6 +23,7 @@ from citer.models.pair import (
     LanguageModel,
     Pair,
     Predicted,
+    Text,
     length_buckets,
     load_model,
     predict,
@@ -134,6 +135,18 @@ def test_the_size_of_a_chunk_of_logits_changes_nothing(
     whole = _score(model, examples, batch_tokens=10_000)
     monkeypatch.setattr("citer.models.pair.ROWS", 7)
     assert _score(model, examples, batch_tokens=10_000).equals(whole)
+
+
+def test_a_large_vocabulary_has_smaller_chunks_of_logits_on_a_cpu(
+    model: LanguageModel, examples: dict[str, Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [Text([*prompt, *reference], len(prompt)) for prompt, reference in examples.values()]
+    vocabulary = Vocabulary(model.vocab_size, (0,))
+    for kept, most in ((5 * model.vocab_size + 1, 5), (1, 1)):
+        monkeypatch.setattr("citer.models.pair.KEPT", kept)
+        sizes = [len(part.given_C) for part in predict(model, vocabulary, texts)]
+        assert max(sizes) == most
+        assert sum(sizes) == sum(len(reference) for _, reference in examples.values())
 
 
 def test_a_model_whose_states_overflow_is_refused_by_name(
