@@ -24,8 +24,9 @@ import typer
 
 from benchmarks.report import RESULTS, command, machine, markdown, write_results
 from citer.config.params import Params, load_params
-from citer.data.problems import read_problems, seeded
+from citer.data.problems import Problem, read_problems, seeded
 from citer.decoding.engine import Engine
+from citer.errors import InputError
 from citer.evaluation.cost import Batch, Prices, Trace
 from citer.evaluation.methods import Row
 from citer.evaluation.metrics import interval, resamples
@@ -84,8 +85,9 @@ class Scorer(NamedTuple):
 
 def study(params: Params, work: Path, name: str, most: int | None) -> None:
     """Answer, read, train and compare, then write the table. Heads learn on `most` questions."""
+    asked = {split: _asked(params, split) for split in SPLITS}
     pair, executor = open_pair(base_pair(params), params.pair, params.workers)
-    found = {split: _answered(pair, executor, params, split, work) for split in SPLITS}
+    found = {split: _answered(pair, executor, params, own, work) for split, own in asked.items()}
     found["preference"] = found["preference"][:most]
     read = {split: _read(pair, own, params.score.batch_tokens) for split, own in found.items()}
     heads = trained(read["preference"], params, pair.slm.device)
@@ -99,15 +101,21 @@ def study(params: Params, work: Path, name: str, most: int | None) -> None:
     write_results(RESULTS / name, content | {"scorers": rows}, text)
 
 
+def _asked(params: Params, split: str) -> list[Problem]:
+    """Return the questions of a split, chosen by the seed. Raises InputError if there are few."""
+    path = paths.problems(split)
+    ranked = sorted(read_problems(path), key=lambda each: seeded(each.problem_id, params.seed))
+    if len(ranked) < 2:
+        raise InputError(f"{path}: {len(ranked)} questions, expected two or more")
+    return ranked[: params.references.kept(split, len(ranked))]
+
+
 def _answered(
-    pair: Pair, executor: Executor, params: Params, split: str, work: Path
+    pair: Pair, executor: Executor, params: Params, asked: Sequence[Problem], work: Path
 ) -> Sequence[Result]:
-    """Return the LLM's answers to the questions of a split."""
-    problems = read_problems(paths.problems(split))
-    ranked = sorted(problems, key=lambda each: seeded(each.problem_id, params.seed))
-    asked = ranked[: params.references.kept(split, len(ranked))]
+    """Return the LLM's answers. The name of their folder tells what they depend on."""
     settings = pair.llm.card.digest, pair.prompts.digest, params.decode.model_dump_json()
-    folder = work / digest(split, *settings, *(each.problem_id for each in asked))
+    folder = work / digest(*settings, *(each.problem_id for each in asked))
     engine = Engine(pair, params.decode.slots, params.decode.max_new_tokens)
     [[run]] = sweep(executor, engine, asked, [ALONE], folder)
     return run.results
@@ -251,7 +259,7 @@ def chosen(
 def main(
     work: Annotated[Path, typer.Option(help="Folder that keeps the LLM's answers.")],
     name: Annotated[str, typer.Option(help="Of the files of results.")] = "exact",
-    learn: Annotated[int | None, typer.Option(help="Questions to learn from, at most.")] = None,
+    learn: Annotated[int | None, typer.Option(min=2, help="Questions to learn from.")] = None,
 ) -> None:
     """Compare what ends the drafts of exact rules: certainty, counting and trained heads."""
     study(load_params(), work, name, learn)

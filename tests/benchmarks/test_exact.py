@@ -12,6 +12,7 @@ from citer.config.params import DecodeParams, Params, ScoreParams, load_params
 from citer.data.problems import write_problems
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, routed
+from citer.errors import InputError
 from citer.evaluation.cost import Prices
 from citer.evaluation.sweep import request
 from citer.models.bundle import read_bundle
@@ -134,3 +135,15 @@ def test_a_second_study_asks_nothing_again(
     few = read_json(tmp_path / "results/few.json")
     assert few["preference"].startswith("preference: 2 questions")
     assert few["scorers"][0] == first["scorers"][0]
+
+
+def test_missing_questions_are_refused_before_a_model_is_loaded(
+    project: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr(exact, "open_pair", refuse)
+    write_problems(paths.problems("validation"), problems(1), {})
+    with pytest.raises(InputError, match=r"validation\.parquet: 1 questions, expected two or more"):
+        study(project, tmp_path / "work", "own", None)
