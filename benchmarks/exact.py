@@ -32,12 +32,11 @@ from citer.evaluation.methods import Row
 from citer.evaluation.metrics import interval, resamples
 from citer.evaluation.sweep import Result, request, sweep
 from citer.executors.base import Executor
-from citer.labelling.scoring import slm_half
 from citer.models.bundle import write_bundle
 from citer.models.outlined import open_pair
-from citer.models.pair import Pair, Text, length_buckets
-from citer.models.router import EXTRAS, Head, Router
-from citer.pairs.exact import GAMMAS, Forced, visits
+from citer.models.pair import Pair, Text, length_buckets, predict
+from citer.models.router import EXTRAS, Head, Router, features
+from citer.pairs.exact import Forced, visits
 from citer.pairs.profile import COLUMNS
 from citer.rule import LLM, Rule
 from citer.stages import paths
@@ -49,7 +48,7 @@ from citer.training.router import INFERENCE_ROWS, NARROW, train_head, train_logi
 
 SPLITS = ("preference", "validation", "test")
 SEEDS = 3  # of the training of heads
-EVERY = [Rule("every", gamma, 1.0) for gamma in GAMMAS]
+EVERY = [Rule("every", gamma, 1.0) for gamma in range(1, 17)]
 RISKS = [Rule("risk", percent / 100, 1.0, "own") for percent in range(2, 100, 2)]
 Score = Callable[[np.ndarray], np.ndarray]  # score_N of feature_NF
 
@@ -142,16 +141,16 @@ def _read(pair: Pair, found: Sequence[Result], batch_tokens: int) -> Read:
     return Read(ids, [*map(len, prompts)], starts, *joined)
 
 
-def _columns(pair: Pair, texts: Sequence[Text]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield agrees_N and feature_NF of each text."""
-    half = slm_half(pair.slm, pair.vocabulary, texts)
-    given_C = torch.tensor([token for text in texts for token in text.ids[text.first :]])
-    numbers = half["slm_entropy"][:, None], half["slm_margin"][:, None], half["slm_top_logprobs"]
-    feature_CF = torch.cat([half["slm_hidden"], *(each.half() for each in numbers)], 1)
+@torch.inference_mode()
+def _columns(pair: Pair, texts: Sequence[Text]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return agrees_N and feature_NF of each text."""
+    parts = [
+        (part.logits_CV.argmax(-1) == part.given_C, features(part.hidden_CH, part.logits_CV).half())
+        for part in predict(pair.slm, pair.vocabulary, texts)
+    ]
     lengths = [len(text.ids) - text.first for text in texts]
-    both = (half["slm_token"] == given_C).split(lengths), feature_CF.split(lengths)
-    for agrees_N, feature_NF in zip(*both, strict=True):
-        yield agrees_N.numpy(), feature_NF.numpy()
+    agrees, rows = (torch.cat(own).cpu().split(lengths) for own in zip(*parts, strict=True))
+    return [(own.numpy(), row_NF.numpy()) for own, row_NF in zip(agrees, rows, strict=True)]
 
 
 def trained(learnt: Read, params: Params, device: torch.device) -> dict[str, list[Head]]:
@@ -248,10 +247,8 @@ def chosen(
 ) -> tuple[Tried, float]:
     """Return the rule that validation chooses, tried on test, and the fewest bytes there."""
     prices = replace(prices, slm_weights=prices.slm_weights + weight_bytes)
-    validation, test = (
-        [Tried.of(rule, own.answers(score(own.feature_NF)), prices) for rule in rules]
-        for own in (read["validation"], read["test"])
-    )
+    scored = (read[split].answers(score(read[split].feature_NF)) for split in SPLITS[1:])
+    validation, test = ([Tried.of(rule, own, prices) for rule in rules] for own in scored)
     best = min(range(len(rules)), key=lambda n: validation[n].moved_Q.sum())
     return test[best], min(own.moved_Q.sum() for own in test)
 
