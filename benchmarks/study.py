@@ -89,6 +89,7 @@ def _scored(value: str, most_audit: float = 1) -> Has:
     return _final(lambda rule: value in SCORERS.get(rule.by, ()) and rule.audit <= most_audit)
 
 
+ALL = _final(lambda rule: True)
 SPECULATIVE = _final(lambda rule: (rule.visit, rule.audit, rule.draft) == ("every", 1, "slm"))
 COMPARED: Mapping[str, tuple[Has, Has]] = {
     "preferences above agreement": (_scored("preferences"), _scored("agreement")),
@@ -101,12 +102,14 @@ COMPARED: Mapping[str, tuple[Has, Has]] = {
     "audits above none": (_final(lambda rule: rule.audit > 0), _final(lambda rule: not rule.audit)),
     "iteration 2 above 1": (_of(TWO), _of(ONE)),
 }
+REGRET = "deployed above the cheapest that keeps the promise"
+NAMES = (*COMPARED, REGRET)
 
 
 def pairs(study: Pairs, work: Path, target: Path) -> None:
     """Measure the pairs that `target` lacks, and write it after each. A killed study continues."""
     known = read_json(target)["pairs"] if target.exists() else {}
-    found = {name: unit for name, unit in known.items() if COMPARED.keys() <= unit.keys()}
+    found = {name: unit for name, unit in known.items() if {*NAMES} <= unit.keys()}
     for name, subject in study.pairs.items():
         try:
             found[name] = found.get(name) or measured(study, subject, work / name)
@@ -115,7 +118,7 @@ def pairs(study: Pairs, work: Path, target: Path) -> None:
             continue
         missing = ", ".join(name for name in study.pairs if name not in found) or "none"
         each = [
-            {"pair": name, **unit} | {key: unit[key]["change"] for key in COMPARED}
+            {"pair": name, **unit} | {key: unit[key]["change"] for key in NAMES}
             for name, unit in found.items()
         ]
         text = [study.question, f"{len(found)} pairs. Not run: {missing}."]
@@ -142,8 +145,10 @@ def measured(study: Pairs, subject: Subject, clone: Path) -> Row:
         tables[run] = pq.read_table(clone / paths.answers(int(run[0])) / "outcomes.parquet")
     contested = [("case", "==", "contested")]
     labels = pq.read_table(clone / paths.preferences(2), filters=contested)["label"].to_numpy()
-    unit = compared(pq.read_table(clone / paths.RIVALS / "outcomes.parquet"), tables)
-    return {"fatal": float(1 - labels.mean())} | unit
+    deployed = Rule.parse(read_json(clone / paths.report(2) / paths.DEPLOYED)["rule"])
+    epsilon = load_params(clone / "params.yaml").evaluate.epsilon
+    rivals = pq.read_table(clone / paths.RIVALS / "outcomes.parquet")
+    return {"fatal": float(1 - labels.mean())} | compared(rivals, tables, deployed, epsilon)
 
 
 def make_clone(clone: Path) -> None:
@@ -174,35 +179,45 @@ def rows_of(study: Pairs, subject: Subject, task: str) -> dict[str, list[Row]]:
     return {split: [*islice(sources[split], count)] for split, count in study.rows.items()}
 
 
-def compared(rivals: pa.Table, runs: Mapping[str, pa.Table]) -> Row:
-    """Compare the groups of rules. A change is that of the first one's cost against the other's."""
+def compared(rivals: pa.Table, runs: Mapping[str, pa.Table], deployed: Rule, epsilon: float) -> Row:
+    """Compare the groups of rules. A change is that of the first one's cost against the other's.
+
+    The deployed rule stands beside the cheapest tested one that loses at most `epsilon` on test.
+    """
     place = rivals.column_names.index("method")
     named = (t.set_column(place, "method", pa.array([run] * len(t))) for run, t in runs.items())
     answers = Answers.of(pa.concat_tables([rivals, *named], promote_options="permissive"))
     drawn_RQ = resamples(np.full(len(answers.task_Q), True)).astype(float)
-    right_RV, moved_RV = drawn_RQ @ answers.correct_VQ.T, drawn_RQ @ answers.bytes_VQ.T
-    llm = answers.run_of("llm", LLM)
+    right_RV, cost_RV = drawn_RQ @ answers.correct_VQ.T, drawn_RQ @ answers.bytes_VQ.T
+    llm, final = answers.run_of("llm", LLM), answers.line(ALL)
+    cost_RV /= cost_RV[:, [llm]]
 
     def cost(has: Has) -> np.ndarray:
         line = answers.line(has)
-        mixed = Frontier.of(moved_RV[:, line], right_RV[:, line])
-        return np.asarray(mixed.cost_for(SHARE * right_RV[:, llm]) / moved_RV[:, llm])
+        mixed = Frontier.of(cost_RV[:, line], right_RV[:, line])
+        return np.asarray(mixed.cost_for(SHARE * right_RV[:, llm]))
+
+    def change(one_R: np.ndarray, other_R: np.ndarray) -> Row:
+        change_R = one_R / other_R - 1
+        drawn = change_R[1 : KEPT + 1].round(4).tolist()
+        return {"cost": float(one_R[0]), "change": interval(change_R), "drawn": drawn}
 
     right = zip(answers.runs, answers.correct_VQ.mean(1).tolist(), strict=True)
     unit: Row = {name: share for (name, _), share in right if name in MODELS}
-    unit["cost"] = float(cost(_final(lambda rule: True))[0])
-    for name, groups in COMPARED.items():
-        one_R, other_R = map(cost, groups)
-        change_R = one_R / other_R - 1
-        drawn = change_R[1 : KEPT + 1].round(4).tolist()
-        unit[name] = {"cost": float(one_R[0]), "change": interval(change_R), "drawn": drawn}
-    return unit
+    unit["cost"] = float(cost(ALL)[0])
+    unit |= {name: change(*map(cost, groups)) for name, groups in COMPARED.items()}
+    missed_VQ = answers.correct_VQ[llm] * (1 - answers.correct_VQ)
+    lost_RV = drawn_RQ @ missed_VQ.T / right_RV[:, [llm]]
+    cheapest_R = np.where(lost_RV <= epsilon, cost_RV, np.inf)[:, final].min(1)
+    own = next(run for run in final if answers.runs[run][1] == deployed)
+    unit[REGRET] = change(cost_RV[:, own], cheapest_R)
+    return unit | {"deployed": str(deployed), "lost": interval(lost_RV[:, own])}
 
 
 def pooled(units: Sequence[Row]) -> list[Row]:
     """Return each comparison's mean over pairs, by a bootstrap over pairs and questions."""
     rng, rows, shape = np.random.default_rng(SEED), list[Row](), (RESAMPLES, len(units))
-    for name in COMPARED:
+    for name in NAMES:
         change_P3 = np.array([unit[name]["change"] for unit in units])
         drawn_PK = np.array([unit[name]["drawn"] for unit in units])
         mean_R = drawn_PK[rng.integers(len(units), size=shape), rng.integers(KEPT, size=shape)]
@@ -218,13 +233,13 @@ def picture(found: Mapping[str, Row]) -> alt.FacetChart:
         {"pair": pair, "name": name}
         | dict(zip(("at", "low", "high"), unit[name]["change"], strict=True))
         for pair, unit in found.items()
-        for name in COMPARED
+        for name in NAMES
     ]
     base = chart(rows).encode(alt.Y("pair:N").sort(None).title(None)).properties(height=ROW)
     x = alt.X("low:Q").axis(format="%").title("cost above the other's")
     ends, zero = base.mark_rule().encode(x, x2="high"), base.mark_tick().encode(x=alt.datum(0))
     drawn = alt.layer(zero, ends, base.mark_circle().encode(x="at:Q"))
-    return drawn.facet(alt.Facet("name:N").sort([*COMPARED]).title(None), columns=2)
+    return drawn.facet(alt.Facet("name:N").sort([*NAMES]).title(None), columns=2)
 
 
 def read_study(name: str) -> Pairs:
