@@ -15,6 +15,8 @@ import pytest
 from benchmarks import study as module
 from benchmarks.study import (
     COMPARED,
+    NAMES,
+    REGRET,
     Pairs,
     Subject,
     compared,
@@ -77,12 +79,14 @@ RUNS = {
     "1 by suffix": outcomes("policy", rule("score 0.5 by narrow"), 990, 16),
 }
 
+DEPLOYED = rule("score 0.5 by narrow")
+
 
 def test_the_cheapest_rules_that_reach_99_percent_are_compared() -> None:
     """The others are too bold or too dear. No mix is cheaper: it needs as many right answers."""
     bold = outcomes("policy", rule("score 0.1 by narrow"), 500, 12)
     runs = RUNS | {"2": pa.concat_tables([RUNS["2"], bold])}
-    found = compared(RIVALS, runs)
+    found = compared(RIVALS, runs, DEPLOYED, epsilon=0.05)
     assert (found["slm"], found["llm"], found["cost"]) == (0, 1, pytest.approx(0.19))
     changes = {name: found[name]["change"][0] for name in COMPARED}
     assert changes == {
@@ -102,17 +106,31 @@ def test_the_cheapest_rules_that_reach_99_percent_are_compared() -> None:
         assert len(found[name]["drawn"]) == module.KEPT
 
 
+def test_the_deployed_rule_stands_beside_the_cheapest_that_loses_few_answers() -> None:
+    """A cheaper rule loses 5.1 % of the answers that the LLM has right; a larger ε allows it."""
+    bold = outcomes("policy", rule("score 0.1 by narrow"), 949, 12)
+    runs = RUNS | {"2": pa.concat_tables([RUNS["2"], bold])}
+    found = {e: compared(RIVALS, runs, DEPLOYED, epsilon=e) for e in (0.05, 0.1)}
+    assert found[0.05][REGRET]["cost"] == pytest.approx(0.2)
+    assert found[0.05][REGRET]["change"][0] == pytest.approx(20 / 19 - 1)
+    assert found[0.1][REGRET]["change"][0] == pytest.approx(20 / 12 - 1)
+    assert found[0.05]["deployed"] == "score 0.5 by narrow"
+    middle, low, high = found[0.05]["lost"]
+    assert middle == pytest.approx(0.01)
+    assert 0 < low < middle < high < 0.02
+
+
 def test_a_mix_of_two_rules_reaches_what_lies_between_them() -> None:
     """The LLM answers half of the questions: 980 + 20 / 2 right."""
     runs = RUNS | {"2": outcomes("policy", rule("score 0.5 by narrow"), 980, 18)}
-    found = compared(RIVALS, runs)["iteration 2 above 1"]
+    found = compared(RIVALS, runs, DEPLOYED, epsilon=0.05)["iteration 2 above 1"]
     assert found["cost"] == pytest.approx((18 + 0.5 * (LLM_BYTES - 18)) / LLM_BYTES)
 
 
 def unit(change: float, spread: float) -> dict[str, Any]:
     drawn = np.random.default_rng(1).normal(change, spread, module.KEPT).round(4).tolist()
     own = {"cost": 0.2, "change": [change, change - 2 * spread, change + 2 * spread]}
-    return {"slm": 0.4, "llm": 1.0, "cost": 0.2} | dict.fromkeys(COMPARED, own | {"drawn": drawn})
+    return {"slm": 0.4, "llm": 1.0, "cost": 0.2} | dict.fromkeys(NAMES, own | {"drawn": drawn})
 
 
 def test_the_mean_over_pairs_has_an_interval_over_pairs_and_questions() -> None:
@@ -190,6 +208,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         last = max(own.iterations)
         write(clone / paths.RIVALS / "outcomes.parquet", RIVALS)
         write(clone / paths.answers(int(last)) / "outcomes.parquet", answers[last])
+        write_json(made(clone / paths.report(2) / paths.DEPLOYED), {"rule": str(DEPLOYED)})
         labels = [{"case": case, "label": n} for case, n in (("contested", 0), ("contested", 1))]
         labels += [{"case": "slm_right", "label": 1}]
         rows = [dict.fromkeys(PREFERENCE.names) | row for row in labels]
