@@ -26,7 +26,7 @@ from citer.config.params import load_params
 from citer.data.problems import Problem
 from citer.data.prompts import PlainPrompts, PromptSettings
 from citer.decoding.answer import Request
-from citer.decoding.policy import Policy, ScoredBy, StepView
+from citer.decoding.policy import Policy, StepView
 from citer.demo import toy
 from citer.errors import InputError
 from citer.evaluation.bounds import random
@@ -77,7 +77,7 @@ class Subject:
 
     def policy(self, fraction: float) -> Policy:
         """Return a policy by which the LLM writes this fraction of the tokens, chosen by a seed."""
-        schedule, scorer = partial(random, SEED), ScoredBy(self.head)
+        schedule, scorer = partial(random, SEED), self.head
 
         def score(view: StepView) -> torch.Tensor:
             scorer(view)

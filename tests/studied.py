@@ -10,7 +10,7 @@ from citer.data.problems import Problem
 from citer.data.tasks.grading import grade
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy, Scorer
-from citer.evaluation.candidates import UNTRAINED, scorers_of
+from citer.evaluation.candidates import UNTRAINED
 from citer.evaluation.choice import Chosen, Step, choose_rules
 from citer.evaluation.cost import schedules
 from citer.evaluation.measure import Conditions
@@ -47,12 +47,12 @@ def changed(study: Study, section: str = "evaluate", **settings: object) -> Stud
 def fixed_scorers(router: Router) -> Mapping[str, Scorer]:
     """Return the scorers that are the same for all iterations."""
     common = Router({name: router.heads[name] for name in COMMON})
-    return UNTRAINED | scorers_of(common)
+    return UNTRAINED | dict(common.heads)
 
 
 def own_scorers(router: Router) -> Mapping[str, Scorer]:
     """Return the scorers of the heads that each iteration has anew."""
-    return {name: own for name, own in scorers_of(router).items() if name not in COMMON}
+    return {name: own for name, own in router.heads.items() if name not in COMMON}
 
 
 def routed_study(

@@ -10,7 +10,7 @@ from weakref import WeakSet
 import pytest
 
 from citer.errors import TemporaryError
-from citer.executors.base import Executor, Unit
+from citer.executors.base import Executor, Job, Unit
 from citer.executors.processes import CPU, Forked, Spawned
 from citer.progress import Advance
 from tests.killing import end_workers
@@ -114,3 +114,33 @@ def test_a_process_of_a_device_drops_an_engine_before_the_next_one_runs(spawned:
     """Its KV caches may fill a GPU."""
     for _ in range(2):
         assert set(spawned.run(Engine(), UNITS, lambda _: None)) == {1}
+
+
+class TwoPartsError(Exception):
+    """Pickle cannot rebuild it: it would lack the second argument."""
+
+    def __init__(self, one: str, *, two: str) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def raise_two_parts(item: int, /, *, advance: Advance) -> int:
+    raise TwoPartsError("item", two=str(item))
+
+
+def raise_a_function(item: int, /, *, advance: Advance) -> int:
+    raise ValueError(lambda: item)
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (raise_two_parts, "TwoPartsError: item and "),
+        (raise_a_function, "ValueError: <function raise_a_function"),
+    ],
+)
+def test_an_exception_that_pickle_cannot_rebuild_is_told_and_not_repeated(
+    job: Job[int, int], said: str
+) -> None:
+    with pytest.raises(RuntimeError, match=f"^{said}") as caught:
+        [*Forked(2).run(job, UNITS[:2], lambda _: None)]
+    assert any("_answer" in note for note in caught.value.__notes__)

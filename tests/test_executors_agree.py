@@ -14,7 +14,7 @@ from citer.config.params import PairParams, Params, ScoreParams
 from citer.data.problems import Problem
 from citer.data.tokens import read_tokens
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, ScoredBy, routed
+from citer.decoding.policy import LLM_ALONE, routed
 from citer.decoding.served import verifier_of
 from citer.decoding.verifier import Query
 from citer.errors import InputError
@@ -88,7 +88,7 @@ def label(
 
 def evaluate(executor: Executor, pair: Pair, taught: Taught, folder: Path) -> dict[str, bytes]:
     lines = [
-        Line("router", ScoredBy(taught.router.heads["stand"]), [Rule("score", 0.5), RULE]),
+        Line("router", taught.router.heads["stand"], [Rule("score", 0.5), RULE]),
         Line("random", partial(random, 17), [Rule("score", 0.3)]),
     ]
     sweep(executor, Engine(pair, 2, max_new_tokens=12), taught.problems, lines, folder)

@@ -3,29 +3,13 @@
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from citer.errors import InputError
-from citer.models.router import HIGHEST, Head, Router, features
+from citer.models.router import HIGHEST, Head, Router, StepView
 from citer.rule import LLM, SLM, Rule
-
-
-@dataclass(frozen=True)
-class StepView:
-    """The input of a scorer: N sequences for which the SLM drafts the next token."""
-
-    hidden_NH: Tensor
-    logits_NV: Tensor  # of sampled requests: see `Drafts`
-    seed_N: Tensor  # int64, a stable hash of the request's key
-    position_N: Tensor  # int64, index of the token in the answer
-
-    @cached_property
-    def feature_NF(self) -> Tensor:
-        return features(self.hidden_NH, self.logits_NV)
-
 
 Scorer = Callable[[StepView], Tensor]  # returns score_N; on a GPU it is captured, see `Read`
 
@@ -65,7 +49,7 @@ def routed(router: Router, rule: Rule) -> Policy:
 def scorer_for(router: Router, rule: Rule) -> Scorer:
     """Choose the scorer of a rule. Raises InputError as `head_name` does."""
     if name := head_name(router.heads, rule):
-        return ScoredBy(router.heads[name])
+        return router.heads[name]
     return CERTAINTIES.get(rule.by, always_slm)
 
 
@@ -86,19 +70,9 @@ def head_name(heads: Collection[str], rule: Rule) -> str | None:
     return name
 
 
-@dataclass(frozen=True)
-class ScoredBy:
-    """Scores by a router's head."""
-
-    head: Head
-
-    def __call__(self, view: StepView) -> Tensor:
-        return self.head.score(view.feature_NF)
-
-
 def weight_bytes(scorer: Scorer) -> int:
     """Return how many bytes a scorer reads for each token."""
-    return scorer.head.weight_bytes if isinstance(scorer, ScoredBy) else 0
+    return scorer.weight_bytes if isinstance(scorer, Head) else 0
 
 
 SLM_ALONE, LLM_ALONE = Policy(always_slm, SLM), Policy(always_slm, LLM)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from citer.decoding.answer import Trunk, Work
 from citer.decoding.runner import Held, Ids, MakeGraphs, ModelRunner
-from citer.errors import InputError
 from citer.models.cache import Row
 from citer.models.folder import ModelCard
 from citer.models.pair import LanguageModel, Predicted, Text, predict
@@ -127,12 +126,7 @@ class LocalVerifier:
 
     def score(self, texts: Sequence[Text]) -> ForcedScores:
         model, vocabulary, *_ = self._settings
-        parts = list[ForcedScores]()
-        for predicted in predict(model, vocabulary, texts):
-            if not predicted.logits_CV.amax(-1).isfinite().all():
-                expected = "expected another pair.dtype"
-                raise InputError(f"{self.card.path}: logits that are not finite, {expected}")
-            parts.append(_scores(predicted))
+        parts = map(_scores, predict(model, vocabulary, texts))
         return ForcedScores(*map(torch.cat, zip(*parts, strict=True)))
 
 

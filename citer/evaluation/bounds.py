@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from citer.decoding.answer import Visit, Work
-from citer.decoding.policy import ScoredBy, StepView, always_slm
+from citer.decoding.policy import StepView, always_slm
 from citer.decoding.served import verifier_of
 from citer.evaluation.candidates import quantiles
 from citer.evaluation.cost import Trace
@@ -141,7 +141,7 @@ def query_bound(study: "Study", lessons: Lessons) -> Bound:
     from citer.training.router import logistic  # its imports take a second
 
     feature_QF, label_Q = examples(lessons)
-    scorer = ScoredBy(Head(logistic(feature_QF, label_Q)).to(study.pair.slm.device))
+    scorer = Head(logistic(feature_QF, label_Q)).to(study.pair.slm.device)
     held_out = _held_out(feature_QF, label_Q).tolist()
     rules = [Rule("score", tau) for tau in quantiles(held_out, FRACTIONS)]
     line = Line("query", scorer, [SLM], Style(Kind.BOUND, "#333333", "h"))

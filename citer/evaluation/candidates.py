@@ -21,10 +21,9 @@ from itertools import groupby, product
 import numpy as np
 
 from citer.config.params import EvaluateParams
-from citer.decoding.policy import CERTAINTIES, ScoredBy, Scorer, always_slm
+from citer.decoding.policy import CERTAINTIES, Scorer, always_slm
 from citer.evaluation.methods import ITERATIONS, Kind, Style
 from citer.evaluation.sweep import Line
-from citer.models.router import Router
 from citer.rule import Drafter, Rule, When
 from citer.sections import CandidateName
 
@@ -51,11 +50,6 @@ STYLES = {
     "lookup": Style(Kind.EXACT, "#E69F00", "<"),
 }
 Visits = Sequence[tuple[When, float]]
-
-
-def scorers_of(router: Router) -> dict[str, Scorer]:
-    """Return the scorers of a router's heads by their names in rules."""
-    return {name: ScoredBy(head) for name, head in router.heads.items()}
 
 
 UNTRAINED: dict[str, Scorer] = {"": always_slm, **CERTAINTIES}

@@ -282,11 +282,11 @@ def choose_rules(
 def too_few(
     llm_right: Iterable[bool], measure: Measure, epsilon: float, delta: float
 ) -> str | None:
-    """Say that validation cannot certify any rule, even if a rule loses nothing."""
+    """Say that validation cannot certify a rule that is tested first, even if it loses nothing."""
     counted, enough = sum(map(measure.counts, llm_right)), least_questions(epsilon, delta)
     if counted >= enough:
         return None
     return (
-        f"validation: {measure.counted.format(n=counted)}, too few to certify any rule: "
-        f"evaluate.epsilon {epsilon:g} needs {enough:,}"
+        f"validation: {measure.counted.format(n=counted)}, too few to certify a rule "
+        f"that may change an answer: evaluate.epsilon {epsilon:g} needs {enough:,}"
     )

@@ -194,4 +194,15 @@ def _answer(pipe: Connection, job: Job[Any, Any] | None) -> None:
             pipe.send(result)
         except Exception as error:
             error.add_note(format_exc())
-            pipe.send(error)
+            pipe.send(_portable(error))
+
+
+def _portable(error: Exception) -> Exception:
+    """Return the error, or one with its text if pickle cannot rebuild it in another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        known = RuntimeError(f"{type(error).__name__}: {error}")
+        known.add_note(format_exc())
+        return known
+    return error

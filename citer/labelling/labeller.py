@@ -3,7 +3,7 @@
 Each chunk is a unit with its own file; a killed run keeps finished ones.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,15 +40,10 @@ class Rollout:
 
         The first right branch decides. If both are wrong, the SLM's token is accepted.
         """
-        by_slm: dict[str, Grade] = {}
-        for key, grade in self._grades(contest.slm for contest in contests):
-            by_slm[key] = grade
-            advance(2 if grade.correct else 1)
+        by_slm = self._grades([contest.slm for contest in contests], advance)
         failed = [contest.llm for contest in contests if not by_slm[contest.slm.key].correct]
-        by_llm: dict[str, Grade] = {}
-        for key, grade in self._grades(failed):
-            by_llm[key] = grade
-            advance(1)
+        advance(len(contests) - len(failed))  # the LLM's branches of the others
+        by_llm = self._grades(failed, advance)
         return [self._decision(by_slm[slm.key], by_llm.get(llm.key)) for slm, llm in contests]
 
     def _decision(self, slm: Grade, llm: Grade | None) -> Decision:
@@ -57,26 +52,29 @@ class Rollout:
         label = int(not llm.correct)
         return Decision(label, "rollout", slm.correct, llm.correct, slm.failure or llm.failure)
 
-    def _grades(self, branches: Iterable[Branch]) -> Iterator[tuple[str, Grade]]:
-        """Finish the branches and yield the key and grade of each, in any order.
+    def _grades(self, branches: Sequence[Branch], advance: Advance) -> dict[str, Grade]:
+        """Finish the branches and return the grade of each, by its key.
 
         With its prefix, no branch is longer than an answer may be.
         """
         pair, most = self.engine.pair, self.engine.limits.max_new_tokens
-        unfinished, requests = dict[str, Branch](), list[Request]()
+        grades, requests = dict[str, Grade](), list[Request]()
+        by_key = {branch.key: branch for branch in branches}
         for branch in branches:
             left = most - len(branch.prefix_ids)
             if left >= 0 and pair.ended(branch.prefix_ids):
-                yield branch.key, assess(branch.problem, pair.text(branch.prefix_ids))
+                grades[branch.key] = assess(branch.problem, pair.text(branch.prefix_ids))
             elif left < 1:
-                yield branch.key, WRONG
+                grades[branch.key] = WRONG
             else:
-                unfinished[branch.key] = branch
                 requests.append(branch.request(left))
+        advance(len(grades))
         for answer in self.engine.decode(requests, self.policy):
-            branch = unfinished[answer.key]
+            branch = by_key[answer.key]
             text = pair.text(branch.prefix_ids + answer.token_ids)
-            yield answer.key, WRONG if answer.truncated else assess(branch.problem, text)
+            grades[answer.key] = WRONG if answer.truncated else assess(branch.problem, text)
+            advance(1)
+        return grades
 
 
 @dataclass(frozen=True)

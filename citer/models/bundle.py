@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import AfterValidator, AliasPath, BaseModel, Field, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, AliasPath, BaseModel, Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -16,14 +16,15 @@ from citer.rule import EXPECTED, Rule
 from citer.storage.tables import digest, read_as, read_json, replacing, write_json
 
 VERSION = 3
+WIDEST = 2**20  # so that the size of a damaged card still fits a tensor
 
 
 class Shape(BaseModel):
     """The arguments of `RouterMLP`."""
 
-    hidden_size: NonNegativeInt
+    hidden_size: Annotated[int, Field(ge=0, le=WIDEST)]
     dropout: Annotated[float, Field(ge=0, lt=1)]
-    inputs: PositiveInt | None = None
+    inputs: Annotated[int, Field(gt=0, le=WIDEST)] | None = None
 
 
 class Calibration(BaseModel):

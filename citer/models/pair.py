@@ -289,7 +289,10 @@ def length_buckets(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[i
 def predict(
     model: LanguageModel, vocabulary: Vocabulary, texts: Sequence[Text]
 ) -> Iterator[Predicted]:
-    """Run one forward over `texts` (teacher forcing). Yields `ROWS` positions at a time."""
+    """Run one forward over `texts` (teacher forcing). Yields `ROWS` positions at a time.
+
+    Raises InputError for logits that are not finite.
+    """
     inputs = padded_batch([list(text.ids[:-1]) for text in texts], model.device)
     hidden_BTH = model.last_hidden(**inputs, use_cache=False)
     parts = zip(hidden_BTH, texts, strict=True)
@@ -299,6 +302,9 @@ def predict(
     rows = ROWS if model.device.type == "cuda" else max(1, min(ROWS, KEPT // vocabulary.size))
     for hidden_CH, given_C in zip(hidden_NH.split(rows), given_N.split(rows), strict=True):
         logits_CV = vocabulary.choices(model.logits(hidden_CH))
+        if not logits_CV.amax(-1).isfinite().all():
+            expected = "expected another pair.dtype"
+            raise InputError(f"{model.path}: logits that are not finite, {expected}")
         yield Predicted(hidden_CH, logits_CV, logits_CV.log_softmax(-1), given_C)
 
 

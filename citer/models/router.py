@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -28,6 +29,20 @@ def features(hidden_NH: Tensor, logits_NV: Tensor) -> Tensor:
     entropy_N, margin_N, top_NK = confidence_features(logits_NV.log_softmax(-1))
     columns = [hidden_NH.to(logits_NV.dtype), entropy_N[:, None], margin_N[:, None], top_NK]
     return torch.cat(columns, 1)
+
+
+@dataclass(frozen=True)
+class StepView:
+    """The input of a scorer: N sequences for which the SLM drafts the next token."""
+
+    hidden_NH: Tensor
+    logits_NV: Tensor  # of sampled requests: see `citer.decoding.runner.Drafts`
+    seed_N: Tensor  # int64, a stable hash of the request's key
+    position_N: Tensor  # int64, index of the token in the answer
+
+    @cached_property
+    def feature_NF(self) -> Tensor:
+        return features(self.hidden_NH, self.logits_NV)
 
 
 # The largest score. It is below 1 in float32, so that at τ = 1 the LLM writes every token.
@@ -85,6 +100,9 @@ class Head:
         if self.mlp:
             self.mlp.to(device)
         return self
+
+    def __call__(self, view: StepView) -> Tensor:
+        return self.score(view.feature_NF)
 
     def score(self, feature_NF: Tensor) -> Tensor:
         """Return score_N in float32, in [0, HIGHEST]."""

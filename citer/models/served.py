@@ -10,7 +10,7 @@ from time import sleep
 from typing import Annotated, Any, TypeVar
 
 import httpx
-from pydantic import BaseModel, Field, FiniteFloat, PositiveInt, ValidationError
+from pydantic import AliasPath, BaseModel, Field, FiniteFloat, PositiveInt, ValidationError
 
 from citer.data.prompts import PromptSettings
 from citer.errors import InputError, TemporaryError, shown
@@ -35,10 +35,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 class Failure(BaseModel):
     """The form of OpenAI's errors."""
 
-    class Reason(BaseModel):
-        message: str
-
-    error: Reason
+    message: Annotated[str, Field(validation_alias=AliasPath("error", "message"))]
 
 
 class Server:
@@ -95,7 +92,7 @@ class Server:
                 problem = f"no answer ({str(error) or type(error).__name__})"
             seconds = next(waits, None)
             if seconds is None:
-                raise TemporaryError(f"{self}: {problem}, expected a running vLLM (pair.llm_url)")
+                raise TemporaryError(f"{self}: {problem}, expected a running vLLM")
             warn(f"{self}: {problem}; next attempt in {seconds:g} s")
             sleep(seconds)
 
@@ -107,12 +104,13 @@ def _reason(response: httpx.Response) -> str:
     if response.has_redirect_location:
         return f"status {response.status_code}: moved to {shown(response.headers['location'])}"
     try:
-        words = Failure.model_validate_json(response.content).error.message
+        words = Failure.model_validate_json(response.content).message
     except ValidationError:
         words = shown(response.text)
     return f"status {response.status_code}: {words}"
 
 
+TOP = AliasPath("logprobs", "top_logprobs", 0)
 TokenName = Annotated[str, Field(pattern=r"^token_id:\d+$")]
 Chances = dict[int, float]  # log-probabilities, by token id
 
@@ -137,20 +135,17 @@ class Tokens(BaseModel):
 class Choice(BaseModel):
     """One prompt's part of a completion."""
 
-    class Generated(BaseModel):
-        top_logprobs: Annotated[list[dict[TokenName, FiniteFloat]], Field(min_length=1)]
-
     class Chance(BaseModel):
         logprob: FiniteFloat
 
-    logprobs: Generated
+    likeliest: Annotated[dict[TokenName, FiniteFloat], Field(validation_alias=TOP)]
     prompt_logprobs: list[dict[int, Chance] | None] | None = None
 
     @property
     def after(self) -> Chances:
         """The likeliest tokens after the prompt."""
-        listed = self.logprobs.top_logprobs[0]
-        return {int(name.removeprefix("token_id:")): each for name, each in listed.items()}
+        listed = self.likeliest.items()
+        return {int(name.removeprefix("token_id:")): each for name, each in listed}
 
     def of_prompt(self, first: int) -> list[Chances]:
         """The likeliest tokens at each position of the prompt from `first` on, and its own."""
@@ -216,7 +211,7 @@ class ServedFolder(ModelFolder):
         listed = self.server.ask("/v1/models", Listing).data
         if len(listed) > 1:
             names = ", ".join(each.id for each in listed)
-            raise InputError(f"{self.server}: serves {names}; expected one model (pair.llm_url)")
+            raise InputError(f"{self.server}: serves {names}; expected one model")
         return listed[0]
 
     @property

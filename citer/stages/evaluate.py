@@ -1,7 +1,6 @@
 """Answer the held-out, validation and test questions by every candidate with heads of router k."""
 
 from citer.config.params import Params
-from citer.evaluation.candidates import scorers_of
 from citer.evaluation.cost import counted
 from citer.evaluation.points import RIVALS_STAMP, ROUTER_STAMP, read_findings, write_findings
 from citer.models.bundle import check_identity, read_bundle
@@ -26,7 +25,7 @@ def run(params: Params, iteration: int) -> None:
     rivals = read_findings(paths.RIVALS, batches, asked.stamp | RIVALS_STAMP)
     study = asked.study("evaluate", params, origin, iteration=iteration)
     own = Router({name: head for name, head in router.heads.items() if name not in common.heads})
-    findings = study.candidates(scorers_of(own.to(study.pair.slm.device)), rivals)
+    findings = study.candidates(own.to(study.pair.slm.device).heads, rivals)
     with replacing(paths.answers(iteration)) as aside:
         write_findings(aside, findings, batches, asked.stamp | ROUTER_STAMP)
     remove(study.partial)

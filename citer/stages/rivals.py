@@ -10,9 +10,10 @@ import numpy as np
 from citer.config.params import Params
 from citer.data.problems import Problem, first_id, read_problems
 from citer.data.tokens import read_features, read_identity, read_tokens
+from citer.decoding.policy import Scorer
 from citer.errors import InputError
 from citer.evaluation.bounds import LEARNS, Lessons, NothingToLearnError
-from citer.evaluation.candidates import UNTRAINED, scorers_of
+from citer.evaluation.candidates import UNTRAINED
 from citer.evaluation.choice import too_few
 from citer.evaluation.measure import ACCURACY, FIDELITY, Measure
 from citer.evaluation.methods import Kind, Row, label
@@ -43,7 +44,7 @@ def run(params: Params) -> None:
     inputs = _lesson_inputs(params.evaluate.bounds, asked.identity)
     study = asked.study("rivals", params, paths.COMMON, *inputs)
     _check(study)
-    scorers = UNTRAINED | scorers_of(router.to(study.pair.slm.device))
+    scorers: dict[str, Scorer] = {**UNTRAINED, **router.to(study.pair.slm.device).heads}
     findings = study.fixed(scorers, partial(lessons_of, study))
     with replacing(paths.RIVALS) as aside:
         write_findings(aside, findings, study.batches, asked.stamp | RIVALS_STAMP)

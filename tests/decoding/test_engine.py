@@ -8,7 +8,7 @@ import torch
 
 from citer.decoding.answer import Answer, Request, Work
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepView, routed
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, routed
 from citer.models.pair import LanguageModel, Pair
 from citer.models.router import HIGHEST
 from citer.rule import Rule
@@ -122,7 +122,7 @@ def test_no_token_is_written_from_the_padding_of_a_vocabulary(kin: Pair, name: s
     changed = replace(kin, **{name: padded(getattr(kin, name))})
     head = random_head(kin.slm.hidden_size, dtype=torch.float64)
     for rule in FAMILY:
-        policy = Policy(ScoredBy(head), rule)
+        policy = Policy(head, rule)
         assert (
             decode(changed, make_requests(7), policy)[0] == decode(kin, make_requests(7), policy)[0]
         )
@@ -141,7 +141,7 @@ def test_it_does_not_matter_which_eos_a_model_writes(kin: Pair, name: str) -> No
     changed = replace(kin, **{name: with_other_ends(getattr(kin, name), kin.eos_ids)})
     head, ended = random_head(kin.slm.hidden_size, dtype=torch.float64), 0
     for rule in FAMILY:
-        policy = Policy(ScoredBy(head), rule)
+        policy = Policy(head, rule)
         answers, _ = decode(kin, make_requests(12), policy)
         assert decode(changed, make_requests(12), policy)[0] == answers
         ended += sum(not answer.truncated for answer in answers.values())

@@ -9,7 +9,7 @@ import torch
 
 from citer.config.params import PairParams
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, Policy, ScoredBy
+from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.runner import MakeGraphs
 from citer.models.folder import PairFolder
 from citer.models.graphs import cuda_graphs, no_graphs
@@ -34,7 +34,7 @@ def loaded_again(pair: Pair, device: str, dtype: str) -> Pair:
 
 def assert_same_answers(first: Engine, second: Engine, pair: Pair) -> None:
     """Compare tokens exactly, and scores and odds up to rounding."""
-    scorer = ScoredBy(random_head(pair.slm.hidden_size, dtype=torch.float64).to(pair.slm.device))
+    scorer = random_head(pair.slm.hidden_size, dtype=torch.float64).to(pair.slm.device)
     policies = [Policy(each, rule) for rule in FAMILY for each in (scorer, random_scorer)]
     answers, expected = (
         {(answer.key, answer.policy): answer for answer in engine.sweep(make_requests(4), policies)}

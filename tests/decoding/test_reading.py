@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from citer.decoding.policy import CERTAINTIES, ScoredBy, Scorer, StepView, always_slm
+from citer.decoding.policy import CERTAINTIES, Scorer, StepView, always_slm
 from citer.decoding.runner import Drafts
 from citer.decoding.verifier import Verdicts
 from citer.evaluation.bounds import random
@@ -74,8 +74,8 @@ def run(model: LanguageModel, read: Read, given: int, shape: Shape) -> Tensor:
 
 
 SCORERS: dict[str, Scorer] = {
-    "router": ScoredBy(random_head(32).to(META)),
-    "untrained router": ScoredBy(Head(None)),
+    "router": random_head(32).to(META),
+    "untrained router": Head(None),
     **CERTAINTIES,
     "random": partial(random, 17),
     "always": always_slm,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, ScoredBy, StepView, always_slm
+from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always_slm
 from citer.decoding.runner import Drafts, MakeGraphs
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
@@ -34,7 +34,7 @@ def sampled(requests: list[Request], *ways: Sampling | None) -> list[Request]:
 @pytest.fixture(scope="module")
 def policy(pair: Pair) -> Policy:
     head = random_head(pair.slm.hidden_size, dtype=torch.float64)
-    return Policy(ScoredBy(head), Rule("risk", 0.5, 0.3))
+    return Policy(head, Rule("risk", 0.5, 0.3))
 
 
 @pytest.mark.parametrize("slots", [1, 4])

@@ -14,7 +14,6 @@ from citer.evaluation.candidates import (
     candidates,
     method_of,
     quantiles,
-    scorers_of,
 )
 from citer.evaluation.methods import NUMBERS, SCORERS, STATE
 from citer.evaluation.sweep import Line
@@ -32,7 +31,7 @@ AUDITS = [0.3, 1.0]
 
 def lines_for(*wanted: CandidateName, cap: int = 0) -> list[Line]:
     params = PARAMS.model_copy(update={"candidates": wanted})
-    return candidates(UNTRAINED | scorers_of(ROUTER), TAUS, params, DRAFTERS, cap)
+    return candidates(UNTRAINED | dict(ROUTER.heads), TAUS, params, DRAFTERS, cap)
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def test_lookups_have_the_same_grid_for_every_scorer_if_they_are_tried(lines: li
     alone = {replace(rule, draft="slm") for rule in rules_of(lines, "lookup")}
     risks = {Rule("risk", rho, beta) for rho in PARAMS.risks for beta in AUDITS}
     assert alone == risks | {rule for rule in both if not rule.by}
-    untried = candidates(UNTRAINED | scorers_of(ROUTER), TAUS, PARAMS)
+    untried = candidates(UNTRAINED | dict(ROUTER.heads), TAUS, PARAMS)
     assert {rule.draft for line in untried for rule in line.rules} == {"slm"}
 
 
@@ -149,7 +148,7 @@ def test_each_listed_method_has_its_own_candidates_and_together_they_have_all(
 
 def test_without_audits_in_the_settings_exact_candidates_remain() -> None:
     none = PARAMS.model_copy(update={"audits": ()})
-    found = candidates(UNTRAINED | scorers_of(ROUTER), TAUS, none)
+    found = candidates(UNTRAINED | dict(ROUTER.heads), TAUS, none)
     assert {rule.audit for line in found for rule in line.rules} == {0, 1}
 
 

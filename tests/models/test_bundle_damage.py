@@ -115,6 +115,10 @@ def rule(visit: str, at: float, **more: object) -> Callable[[dict[str, Any]], ob
             mlp("hidden_size", -1),
             "heads.stand.mlp.hidden_size: -1: expected greater than or equal to 0",
         ),
+        (
+            mlp("hidden_size", 10**19),
+            "heads.stand.mlp.hidden_size: 10000000000000000000: expected less than or equal to",
+        ),
         (mlp("dropout", -1), "heads.stand.mlp.dropout: -1: expected greater than or equal to 0"),
         (mlp("dropout", 1), "heads.stand.mlp.dropout: 1: expected less than 1"),
         (calibration("slope", math.nan), "not JSON: expected value"),

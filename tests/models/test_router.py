@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from citer.decoding.policy import (
-    ScoredBy,
     StepView,
     always_slm,
     low_entropy,
@@ -60,7 +59,7 @@ def test_exact_rules_use_the_agree_head_and_all_others_the_stand_head(router: Ro
     )
     for text, expected in rules.items():
         rule = Rule.parse(text)
-        assert scorer_for(router, rule) == ScoredBy(expected)
+        assert scorer_for(router, rule) == expected
         policy = routed(router, rule)
         assert policy.rule == rule
         assert policy.scorer(view).equal(expected.score(features(hidden_NH, logits_NV)))
@@ -82,7 +81,7 @@ def test_a_logistic_regression_reads_the_ten_numbers_and_has_44_bytes() -> None:
 
 def test_a_rule_whose_head_the_router_lacks_is_refused_naming_both(router: Router) -> None:
     half = Router({"stand": router.heads["stand"]})
-    assert scorer_for(half, Rule.parse("score 0.9")) == ScoredBy(router.heads["stand"])
+    assert scorer_for(half, Rule.parse("score 0.9")) == router.heads["stand"]
     known = "expected one of stand, entropy, probability"
     expected = f"rule `risk 0.5 audit 1.0`: no scorer `agree`; {known}"
     with pytest.raises(InputError, match=f"^{expected}$"):

@@ -94,7 +94,7 @@ def test_a_folder_with_weights_is_checked(folders: TinyPair, completions: Comple
 def test_one_model_must_be_served(folders: TinyPair, completions: Completions) -> None:
     completions.names = ("llm", "adapter")
     assert refusal(folders, completions.url) == (
-        f"{completions.url}: serves llm, adapter; expected one model (pair.llm_url)"
+        f"{completions.url}: serves llm, adapter; expected one model"
     )
 
 

@@ -183,8 +183,8 @@ def test_too_few_validation_questions_print_a_warning(capsys):
     """n questions without an error bound a share by 1 - (0.8 δ)^(1/n), below ε from n = 63 on."""
     assert 0.04 ** (1 / 62) < 0.95 < 0.04 ** (1 / 63)
     assert promise_warnings(capsys, 62) == [
-        "validation: there are 62 questions, too few to certify any rule: evaluate.epsilon 0.05 "
-        "needs 63"
+        "validation: there are 62 questions, too few to certify a rule that may change an answer: "
+        "evaluate.epsilon 0.05 needs 63"
     ]
     assert promise_warnings(capsys, 63) == []
 
