@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from transformers.utils import logging
@@ -57,12 +57,10 @@ def decode(engine: Engine, requests: Sequence[Request], policy: Policy) -> int:
     return sum(len(answer.token_ids) for answer in engine.decode(requests, policy))
 
 
-def _generate(
-    subject: Subject, model: LanguageModel, requests: Sequence[Request], **options: Any
-) -> int:
+def _generate(subject: Subject, model: LanguageModel, requests: Sequence[Request]) -> int:
     """Answer by transformers, one prompt at a time; return the number of new tokens."""
     answers = (
-        generated(subject.pair, model, request.prompt_ids, subject.new_tokens, **options)
+        generated(subject.pair, model, request.prompt_ids, subject.new_tokens)
         for request in requests
     )
     return sum(map(len, answers))
@@ -76,7 +74,7 @@ def _decoding(
 
 def against_llm(subject: Subject) -> Finding:
     """Routed decoding / the LLM alone at batch 1, as measured and as bytes predict."""
-    requests = subject.requests(16 if subject.pair.eos_ids else 1)
+    requests = subject.requests(1)
     timed = race(f"alone, {subject.name}", _alone_methods(subject, requests))
     gain = timed.ratio("routed", "LLM generate")
     details = {"bytes predict": prediction_by_bytes(subject, requests)} | timed.details()
@@ -89,9 +87,6 @@ def _alone_methods(subject: Subject, requests: Sequence[Request]) -> dict[str, M
     methods = _decoding(Engine(pair, 1, subject.new_tokens), requests, policies)
     for name, model in {"SLM generate": pair.slm, "LLM generate": pair.local_llm}.items():
         methods[name] = partial(_generate, subject, model, requests)
-    if subject.name == "embedded":  # random models never accept each other's tokens
-        by_both = partial(_generate, assistant_model=pair.slm.network)
-        methods["assisted generate"] = partial(by_both, subject, pair.local_llm, requests)
     return methods
 
 
@@ -132,6 +127,6 @@ class Row(NamedTuple):
 
 
 ROWS = {
-    "alone": Row(against_llm, ("embedded", "cpu-fp32", "cpu-bf16", "gpu")),
+    "alone": Row(against_llm, ("cpu-bf16", "gpu")),
     "graphs": Row(against_bytes, ("gpu",)),
 }

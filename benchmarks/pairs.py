@@ -1,6 +1,6 @@
-"""The pairs of models to measure, and their requests.
+"""The random pairs of models to measure, and their requests.
 
-Random pairs have Qwen2's architecture. Their answers all have the same length, because no token
+They have Qwen2's architecture. Their answers all have the same length, because no token
 ends them. A seeded schedule replaces the router's decisions; the router is still computed.
 """
 
@@ -22,16 +22,11 @@ from transformers import (
 from transformers.initialization import no_init_weights
 
 from benchmarks.padded import Shape
-from citer.config.params import load_params
-from citer.data.problems import Problem
 from citer.data.prompts import PlainPrompts, PromptSettings
 from citer.decoding.answer import Request
 from citer.decoding.policy import Policy, StepView
-from citer.demo import toy
-from citer.errors import InputError
 from citer.evaluation.bounds import random
-from citer.models.folder import ModelFolder, PairFolder
-from citer.models.pair import LanguageModel, Pair, load_pair
+from citer.models.pair import LanguageModel, Pair
 from citer.models.rounding import pack
 from citer.models.router import Head, RouterMLP
 from citer.rule import Rule
@@ -88,35 +83,12 @@ class Subject:
 
 def pair_names() -> list[str]:
     """Return the names of the pairs that this machine can measure."""
-    return ["embedded", "cpu-fp32", "cpu-bf16", *(["gpu"] if torch.cuda.is_available() else [])]
+    return ["cpu-bf16", *(["gpu"] if torch.cuda.is_available() else [])]
 
 
 def make_subject(name: str) -> Subject:
-    if name == "embedded":
-        return embedded()
     shapes, device = (GPU, "cuda") if name == "gpu" else (CPU, "cpu")
-    dtype = torch.float32 if name == "cpu-fp32" else torch.bfloat16
-    return random_subject(name, shapes, dtype, torch.device(device))
-
-
-def embedded() -> Subject:
-    """Return the embedded pair with the settings of params.yaml and its math questions."""
-    params = load_params()
-    slm = ModelFolder(Path(params.pair.slm), weights=params.pair.slm_weights)
-    folders = PairFolder(slm, Path(params.pair.llm))
-    if folders.llm.quantised or params.pair.llm_device_map:
-        raise InputError(f"bench: {folders.llm}: quantised or on several devices, expected neither")
-    pair = load_pair(folders, params.pair)
-
-    def prompts(count: int) -> list[list[int]]:
-        rows = toy.rows("math", count, SEED, part="pipeline")
-        problems = [  # without `importing`, which grades the reference with math-verify
-            Problem(f"math-{n}", "math", row["problem"], None, row["solution"], None, "toy", "test")
-            for n, row in enumerate(rows)
-        ]
-        return [pair.prompts.prompt_ids(problem) for problem in problems]
-
-    return Subject("embedded", pair, random_head(pair), prompts, params.decode.max_new_tokens)
+    return random_subject(name, shapes, torch.bfloat16, torch.device(device))
 
 
 def random_subject(

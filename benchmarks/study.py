@@ -104,21 +104,26 @@ COMPARED: Mapping[str, tuple[Has, Has]] = {
 }
 REGRET = "deployed above the cheapest that keeps the promise"
 NAMES = (*COMPARED, REGRET)
+FACTS = ("fatal", "slm", "llm", "cost", "deployed", "lost")
 
 
 def pairs(study: Pairs, work: Path, target: Path) -> None:
-    """Measure the pairs that `target` lacks, and write it after each. A killed study continues."""
+    """Measure what `target` lacks, and write it after each pair. A killed study continues."""
     known = read_json(target)["pairs"] if target.exists() else {}
-    found = {name: unit for name, unit in known.items() if {*NAMES} <= unit.keys()}
+    found = {name: known[name] for name in study.pairs if name in known}
     for name, subject in study.pairs.items():
+        if {*NAMES} <= found.get(name, {}).keys():
+            continue
         try:
-            found[name] = found.get(name) or measured(study, subject, work / name)
+            found[name] = measured(study, subject, work / name)
         except CalledProcessError as error:
             print(f"{name}: {error}", flush=True)
             continue
         missing = ", ".join(name for name in study.pairs if name not in found) or "none"
         each = [
-            {"pair": name, **unit} | {key: unit[key]["change"] for key in NAMES}
+            {"pair": name}
+            | {fact: unit.get(fact) for fact in FACTS}
+            | {key: unit.get(key, {}).get("change") for key in NAMES}
             for name, unit in found.items()
         ]
         text = [study.question, f"{len(found)} pairs. Not run: {missing}."]
@@ -216,14 +221,16 @@ def compared(rivals: pa.Table, runs: Mapping[str, pa.Table], deployed: Rule, eps
 
 def pooled(units: Sequence[Row]) -> list[Row]:
     """Return each comparison's mean over pairs, by a bootstrap over pairs and questions."""
-    rng, rows, shape = np.random.default_rng(SEED), list[Row](), (RESAMPLES, len(units))
+    rng, rows = np.random.default_rng(SEED), list[Row]()
     for name in NAMES:
-        change_P3 = np.array([unit[name]["change"] for unit in units])
-        drawn_PK = np.array([unit[name]["drawn"] for unit in units])
-        mean_R = drawn_PK[rng.integers(len(units), size=shape), rng.integers(KEPT, size=shape)]
+        known = [unit[name] for unit in units if name in unit]
+        change_P3, drawn_PK = (np.array([u[key] for u in known]) for key in ("change", "drawn"))
+        shape = (RESAMPLES, len(known))
+        mean_R = drawn_PK[rng.integers(len(known), size=shape), rng.integers(KEPT, size=shape)]
         mean = interval(np.append(change_P3[:, 0].mean(), mean_R.mean(1)))
         cheaper, dearer = (change_P3[:, 2] < 0).sum(), (change_P3[:, 1] > 0).sum()
-        rows.append({"": name, "mean above": mean, "cheaper on": cheaper, "dearer on": dearer})
+        counts = {"pairs": len(known), "cheaper on": cheaper, "dearer on": dearer}
+        rows.append({"": name, "mean above": mean, **counts})
     return rows
 
 
@@ -234,6 +241,7 @@ def picture(found: Mapping[str, Row]) -> alt.FacetChart:
         | dict(zip(("at", "low", "high"), unit[name]["change"], strict=True))
         for pair, unit in found.items()
         for name in NAMES
+        if name in unit
     ]
     base = chart(rows).encode(alt.Y("pair:N").sort(None).title(None)).properties(height=ROW)
     x = alt.X("low:Q").axis(format="%").title("cost above the other's")

@@ -97,8 +97,10 @@ def in_words(error: ErrorDetails) -> str:
             return f"{key}: {error['msg'].removeprefix('Value error, ')}"
         case "unknown_key":
             return f"{key}: {error['msg']}"
-        case "too_short" | "string_too_short":
-            expected = f"expected at least {error['ctx']['min_length']}"
+        case "too_short" | "too_long" | "string_too_short" | "string_too_long" as kind:
+            number = error["ctx"].get("min_length", error["ctx"].get("max_length"))
+            unit = ("character" if "string" in kind else "item") + "s" * (number != 1)
+            expected = f"expected at {'least' if 'short' in kind else 'most'} {number} {unit}"
         case "model_type":
             expected = "expected a section of keys"
         case "string_pattern_mismatch":

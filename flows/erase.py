@@ -29,11 +29,14 @@ def erase(column: str, key: str, folders: Sequence[Path]) -> None:
     TemporaryError if a remote does not answer.
     """
     with ExitStack() as stack:
-        stack.enter_context(locked(LOCK, "another run in this folder", say))
+        project = Path(".dvc").is_dir()  # a machine that only serves has none
+        if project:
+            stack.enter_context(locked(LOCK, "another run in this folder", say))
         logs = {folder: stack.enter_context(closed(folder)) for folder in folders}
         tables = (table for log in logs.values() for table in log.values())
         texts = Texts(column, key, (row for table in tables for row in table.to_pylist()))
-        _clear(texts)
+        if project:
+            _clear(texts)
         for folder, log in logs.items():
             erased = sum(remove_rows(file, table, column, key) for file, table in log.items())
             say(f"{folder}: {erased:,} rows erased")

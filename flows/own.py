@@ -52,10 +52,16 @@ def _place(path: Path) -> Path:
 
 def _is_there(path: Path, place: Path) -> bool:
     """Return whether a file is at its place. Raises InputError if another one is."""
-    if place.exists() and digest(path) != digest(place):
+    if place.exists() and _content(path) != _content(place):
         expected = f"expected no other of this name; replace it yourself, then add {place}"
         raise InputError(f"{place}: exists with another content, {expected}")
     return place.exists()
+
+
+def _content(path: Path) -> dict[Path, str]:
+    """Return digests of a file, or of a folder's files, without what a server is writing."""
+    files = [path] if path.is_file() else filter(Path.is_file, path.rglob("[!.]*"))
+    return {file.relative_to(path): digest(file) for file in files}
 
 
 def _copy(path: Path, place: Path) -> None:

@@ -83,10 +83,10 @@ def point(
 
 
 def chosen_rule(rule: str, cost: float = 0.4, *, deployed: bool = False) -> ChosenRule:
-    return ChosenRule(Rule.parse(rule), 0.05, 0.1, 200, 3, 0.033, True, 0.3, cost, deployed)
+    return ChosenRule(Rule.parse(rule), 200, 3, 0.3, cost, 0.05, 0.1, 0.033, True, deployed)
 
 
-NOTHING_CERTIFIED = ChosenRule(LLM, 0.05, 0.1, 0, 0, 0.0, False, 1.0, 1.0, deployed=True)
+NOTHING_CERTIFIED = ChosenRule(LLM, 0, 0, 1.0, 1.0, 0.05, 0.1, 0.0, False, deployed=True)
 CHOSEN = {
     "router_1": chosen_rule("score 0.8"),
     "audited_1": chosen_rule("risk 0.5 audit 0.1"),

@@ -14,11 +14,13 @@ from citer.evaluation.candidates import UNTRAINED
 from citer.evaluation.choice import Chosen, Step, choose_rules
 from citer.evaluation.cost import schedules
 from citer.evaluation.measure import Conditions
+from citer.evaluation.methods import Row
 from citer.evaluation.points import Findings, rule_columns
 from citer.evaluation.study import Study, study_stamp
 from citer.evaluation.sweep import request
 from citer.models.router import Router
 from citer.rule import Rule
+from tests.decoding.reference import by_llm
 
 COMMON = ("agree", "co_llm")  # the heads of the taught router that are trained once
 SEED = 3
@@ -36,6 +38,13 @@ EVALUATE = EvaluateParams(
 PARAMS = Params.model_construct(
     seed=SEED, decode=DECODE, evaluate=EVALUATE, serve=ServeParams(batch=1)
 )
+
+
+def llm_alone(findings: Findings, split: str) -> dict[str, Row]:
+    """Return the LLM's own outcomes on a split, by problem_id."""
+    rows = findings.outcomes.to_pylist()
+    own = (row for row in rows if (row["method"], row["split"]) == ("llm", split))
+    return {row["problem_id"]: row for row in own}
 
 
 def changed(study: Study, section: str = "evaluate", **settings: object) -> Study:
@@ -89,7 +98,7 @@ def by_the_engine(study: Study, policy: Policy) -> dict[str, tuple[bool, int, in
     for problem in study.test:
         (answer,) = engine.decode([request(problem, study.pair, study.sampler)], policy)
         right = not answer.truncated and grade(problem, study.pair.text(answer.token_ids))
-        answers[problem.problem_id] = (right, len(answer.token_ids), sum(answer.by_llm))
+        answers[problem.problem_id] = (right, len(answer.token_ids), sum(by_llm(answer)))
     return answers
 
 

@@ -279,6 +279,24 @@ def test_a_shell_can_complete_commands(
     assert capsys.readouterr().out.split() == ["restore", "references", "report"]
 
 
+@pytest.mark.parametrize("url", ["nonsense", "ftp://a", "http://:8000"])
+def test_an_address_that_is_none_is_refused_before_it_is_asked(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.call(["certify", "--url", url, "--rule", "audit 0.25"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line == f"citer: --url: {url!r}: expected http://HOST:PORT"
+
+
+def test_bench_needs_a_clone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tools, "find_spec", lambda _: None)
+    assert cli.call(["bench"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "no folder benchmarks here; expected a clone" in line
+
+
 def test_help_of_bench_lists_every_row() -> None:
     assert ", ".join(ROWS) == tools.ROWS
 

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from citer.serving.status import standings
 PATH = ["risk 0.8 audit 0.1", "risk 0.9 audit 0.1", "score 1"]
 PROMISE = Promise(path=PATH, graded=0.05, same=0.05, delta=0.05)
 VERSION = "citer-router/3"
+OWN = {"promise": PROMISE.model_dump(), "false_alarms": 20}
 
 
 @pytest.fixture
@@ -147,7 +149,7 @@ def test_a_step_forward_needs_evidence(
     assert "; evidence says step forward: " in capsys.readouterr().out
     assert call(["status", "--step-forward", VERSION]) == 0
     assert f"{VERSION}: `{PATH[0]}` is in force again" in capsys.readouterr().out
-    assert standings(evidence.place)[VERSION].place == 0
+    assert standings(evidence.place)[1][VERSION].place == 0
     refused(VERSION, "no step forward, its promise is kept")
 
 
@@ -203,12 +205,18 @@ def test_status_imports_no_slow_library(evidence: Evidence) -> None:
     assert shown.endswith("set()\n")
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"promise": {"rules": []}, "false_alarms": 20},
+        OWN | {"since": "yesterday", "shadow_deadline": 24},
+        OWN | {"since": "2026-11-29 10:00:00"},
+    ],
+)
 def test_evidence_of_another_citer_is_named_in_one_line(
-    evidence: Evidence, capsys: pytest.CaptureFixture[str]
+    evidence: Evidence, capsys: pytest.CaptureFixture[str], record: dict[str, Any]
 ) -> None:
-    evidence.declare(
-        "citer-router/5", json.dumps({"promise": {"rules": []}, "false_alarms": 20}), ""
-    )
+    evidence.declare("citer-router/5", json.dumps(record), "")
     assert call(["status"]) == 0
     out, err = capsys.readouterr()
     [line] = err.splitlines()

@@ -328,6 +328,25 @@ def test_a_folder_with_a_gitignore_of_its_own_is_no_log(tmp_path: Path) -> None:
     assert tmp_path.stat().st_mode == mode
 
 
+def test_a_folder_of_other_files_is_no_log(tmp_path: Path) -> None:
+    """It would leave git, and nobody else could read it."""
+    (tmp_path / "1.parquet").touch()
+    (tmp_path / "train.jsonl").touch()
+    with pytest.raises(InputError, match=r"train.jsonl: not of a log, expected a folder for the"):
+        Traffic(tmp_path)
+    assert not (tmp_path / ".gitignore").exists()
+    (tmp_path / "train.jsonl").unlink()
+    Traffic(tmp_path).close()
+
+
+def test_a_damaged_journal_leaves_the_folder_to_others(tmp_path: Path) -> None:
+    Traffic(tmp_path).close()
+    (tmp_path / ".a.jsonl").write_text("no stamp\n{}\n")
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"a\.jsonl"):
+            Traffic(tmp_path)
+
+
 def test_a_kill_at_a_start_leaves_the_gitignore_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from citer.cli.extra import need
 from citer.cli.stages import Minutes, module_of
+from citer.config.pair import address
 from citer.config.params import load_params
 from citer.errors import InputError
 
@@ -125,6 +126,10 @@ def certify(
     not kept.
     """
     need("pipeline", "citer certify")
+    try:
+        address(url)
+    except ValueError as error:
+        raise InputError(f"--url: {error}") from None
     if not module_of("certify").certify(load_params(), url, rule):
         raise typer.Exit(1)
 

@@ -1,6 +1,7 @@
 """Commands beside the stages: size up a pair, measure speed, make the embedded pair."""
 
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -8,10 +9,11 @@ import typer
 
 from citer.config.pair import Weights
 from citer.config.params import load_params
+from citer.errors import InputError
 
 # of benchmarks/bench.py, which imports torch
 ROWS = "alone, graphs"
-PAIRS = "embedded, cpu-fp32, cpu-bf16 or gpu"
+PAIRS = "cpu-bf16 or gpu"
 REPORT = Path("benchmarks/results/bench.json")
 Dtype = StrEnum("Dtype", ["float32", "bfloat16", "float16", "float64"])
 
@@ -80,6 +82,8 @@ def bench(
     All rows together take hours.
     """
     load_params()
+    if not find_spec("benchmarks"):
+        raise InputError("bench: no folder benchmarks here; expected a clone of the repository")
     from benchmarks.bench import run
 
     run(rows or [], pair or [], threads, out)

@@ -13,7 +13,8 @@ Weights = Literal["stored", "int8"]
 DEVICE = "CITER_DEVICE"  # an environment variable that overrides pair.device
 
 
-def _address(url: str) -> str:
+def address(url: str) -> str:
+    """Return the address of a server. Raises ValueError for another one."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port  # the port raises ValueError
@@ -41,7 +42,7 @@ class PairParams(Section):
     slm_weights: Weights = "stored"
     cuda_graphs: bool = True
     llm_device_map: Literal["auto"] | None = None
-    llm_url: Annotated[str, AfterValidator(_address)] | None = None
+    llm_url: Annotated[str, AfterValidator(address)] | None = None
     prompt: PromptKind = "plain"
     chat: ChatParams = ChatParams()
     stop: StopStrings = ()

@@ -84,6 +84,12 @@ class PromptFormat(ABC):
     def prompt_ids(self, problem: Problem) -> list[int]:
         """Return the ids before an answer. Raises InputError if the format cannot express them."""
 
+    def check_task(self, problem: Problem) -> None:
+        """Raise InputError if params.yaml named the problem's task only when it was read."""
+        if problem.task not in self.tasks:
+            tasks = ", ".join(self.tasks)
+            raise InputError(f"task {problem.task!r}: expected {tasks}; run `citer prepare` again")
+
     def completion_ids(self, text: str) -> list[int]:
         """Return the ids of an answer, EOS included. Raises InputError if it has a stop text."""
         for stop in self.stop:
@@ -137,7 +143,7 @@ class PlainPrompts(PromptFormat):
         return _digest("\0".join([*texts, *self.task_digests, *stops]))
 
     def prompt_ids(self, problem: Problem) -> list[int]:
-        assert problem.task in self.tasks
+        self.check_task(problem)
         if problem.messages:
             raise InputError("messages: turns before the question; expected pair.prompt: chat")
         text = find_task(problem.task).prompt_text(problem)
@@ -179,7 +185,7 @@ class ChatPrompts(PromptFormat):
 
     def text(self, problem: Problem) -> str:
         """Return the rendered prompt. Raises InputError if a turn contains a control token."""
-        assert problem.task in self.tasks
+        self.check_task(problem)
         question = find_task(problem.task).message_text(problem)
         turns = self._turns(problem.messages or (), question)
         for turn in turns:

@@ -138,24 +138,20 @@ class Answer:
     truncated: bool
 
     @property
-    def by_llm(self) -> tuple[bool, ...]:
-        positions = {visit.kept for visit in self.visits}
-        return tuple(position in positions for position in range(len(self.token_ids)))
-
-    @property
     def writers(self) -> tuple[str, ...]:
         """Who wrote each token: `llm`, `slm` or `lookup`."""
         copied = {n for visit in self.visits for n in visit.copied if n < visit.kept}
+        by_llm = {visit.kept for visit in self.visits}
         return tuple(
-            "llm" if by_llm else "lookup" if position in copied else "slm"
-            for position, by_llm in enumerate(self.by_llm)
+            "llm" if position in by_llm else "lookup" if position in copied else "slm"
+            for position in range(len(self.token_ids))
         )
 
     @property
     def counts(self) -> Counts:
         return Counts(
             tokens=len(self.token_ids),
-            llm_tokens=sum(self.by_llm),
+            llm_tokens=self.writers.count("llm"),
             visits=len(self.visits),
             audited=sum(visit.audited for visit in self.visits),
             disagreed=sum(len(visit.disagreements) for visit in self.visits),

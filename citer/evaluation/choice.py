@@ -46,24 +46,19 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class ChosenRule:
-    """A method's chosen rule with its certificate.
+class ChosenRule(Candidate):
+    """A method's chosen rule with its certificate: its results on validation, and a bound.
 
     At confidence 1 - `delta` the rule's risk is at most `epsilon`. `bound` is the upper bound of
     its risk at this confidence, as if no other rule had been tested; 0 for an exact rule that lost
-    nothing. `n` and `discordant` are as in `Candidate`. If no rule cheaper than the LLM keeps the
-    promise, `rule` is the LLM alone, which keeps it trivially, and `certified` is False.
+    nothing. If no rule cheaper than the LLM keeps the promise, `rule` is the LLM alone, which keeps
+    it trivially, and `certified` is False.
     """
 
-    rule: Rule
     epsilon: float
     delta: float
-    n: int
-    discordant: int
     bound: float
     certified: bool
-    llm_fraction: float
-    cost: float
     deployed: bool = False  # whether it was chosen among the rules of all methods
 
 
@@ -121,7 +116,7 @@ def choose(passed: Iterable[Candidate], epsilon: float, delta: float) -> ChosenR
     cheaper = (each for each in passed if each.cost < 1)
     best = min(cheaper, key=lambda each: each.cost, default=None)
     if best is None:
-        return ChosenRule(LLM, epsilon, delta, 0, 0, 0.0, False, 1.0, 1.0)
+        return ChosenRule(LLM, 0, 0, 1.0, 1.0, epsilon, delta, 0.0, False)
     is_own = best.rule.exact and not best.discordant
     return ChosenRule(
         **vars(best),

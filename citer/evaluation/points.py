@@ -77,11 +77,6 @@ class Findings:
         place, field = OUTCOME.get_field_index("method"), OUTCOME.field("method")
         return Findings(self.outcomes.set_column(place, field, pa.array(names, field.type)), points)
 
-    def llm_alone(self, split: str) -> dict[str, Row]:
-        """Return the LLM's own outcomes on a split, by problem_id."""
-        mine = (pc.field("method") == "llm") & (pc.field("split") == split)
-        return {row["problem_id"]: row for row in self.outcomes.filter(mine).to_pylist()}
-
 
 def write_findings(folder: Path, findings: Findings, batches: Sequence[Batch], stamp: Row) -> None:
     """Write both tables of a report. The stamp has the measure."""

@@ -193,16 +193,15 @@ def _answer(pipe: Connection, job: Job[Any, Any] | None) -> None:
                 result = _Result(job(unit.inputs, advance=pipe.send))
             pipe.send(result)
         except Exception as error:
-            error.add_note(format_exc())
             pipe.send(_portable(error))
 
 
 def _portable(error: Exception) -> Exception:
-    """Return the error, or one with its text if pickle cannot rebuild it in another process."""
+    """Note the traceback. Raised instead is an error with its text, if pickle cannot rebuild it."""
+    said = format_exc()
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        known = RuntimeError(f"{type(error).__name__}: {error}")
-        known.add_note(format_exc())
-        return known
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(said)
     return error

@@ -27,14 +27,10 @@ class Shape(BaseModel):
     inputs: Annotated[int, Field(gt=0, le=WIDEST)] | None = None
 
 
-class Calibration(BaseModel):
-    slope: float
-    intercept: float
-
-
 class HeadCard(BaseModel):
     mlp: Shape | None
-    calibration: Calibration
+    slope: Annotated[float, Field(validation_alias=AliasPath("calibration", "slope"))]
+    intercept: Annotated[float, Field(validation_alias=AliasPath("calibration", "intercept"))]
 
 
 def _in_range(rule: Rule) -> Rule:
@@ -142,15 +138,15 @@ def _read_weights(path: Path, described: Card) -> dict[str, Tensor]:
 
 
 def _read_head(name: str, described: HeadCard, weights: dict[str, Tensor]) -> Head:
-    calibration = described.calibration.model_dump()
+    calibration = described.slope, described.intercept
     if not described.mlp:
-        return Head(None, **calibration)
+        return Head(None, *calibration)
     prefix = f"{name}."
     own = {key.removeprefix(prefix): weights[key] for key in weights if key.startswith(prefix)}
     with torch.device("meta"):  # allocates nothing for a wrong size in the card
         mlp = RouterMLP(**described.mlp.model_dump())
     mlp.load_state_dict(own, assign=True)
-    return Head(mlp.float().eval().requires_grad_(False), **calibration)
+    return Head(mlp.float().eval().requires_grad_(False), *calibration)
 
 
 def check_identity(card: dict[str, Any], ours: dict[str, Any], origin: Path) -> None:

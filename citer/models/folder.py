@@ -210,7 +210,7 @@ class PairFolder:
         if any(map(Path.samefile, self.slm.weight_files, self.llm.weight_files)):
             raise InputError(f"{self}: the same weights, expected two models")
         if part := differing_part(self.slm, self.llm):
-            raise InputError(f"{self}: different tokenizers: their `{part}` differ")
+            raise InputError(f"{self}: different tokenizers: their `{part}` differs")
         self._check_prompts()
         size = self.vocabulary.size
         if beyond := [number for number in self.eos_ids if number >= size]:

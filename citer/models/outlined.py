@@ -23,7 +23,7 @@ def open_pair(
 
     Raises InputError if a device does not exist.
     """
-    pair = outline_pair(folders, params)
+    pair = make_pair(outline_model, folders, params)
     executor = executor_for(pair, workers)
     if executor.remote:
         return pair, executor
@@ -40,10 +40,6 @@ def open_model(
     model = outline_model(name, folder, params)
     executor = executor_for(model, workers)
     return (model if executor.remote else load_model(name, folder, params)), executor
-
-
-def outline_pair(folders: PairFolder, params: PairParams) -> Pair:
-    return make_pair(outline_model, folders, params)
 
 
 def outline_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:

@@ -78,6 +78,7 @@ class Fault(NamedTuple):
 
     has: Callable[[Reply], bool]
     says: str
+    share: float = SHARE
 
 
 def reason_to_stop(llm: Sequence[Reply], llm_floor: float, prompt: PromptKind) -> str:
@@ -111,13 +112,13 @@ def warnings(
 
 
 def hints(replies: Sequence[Reply], prompt: PromptKind) -> list[str]:
-    """Say which faults at least SHARE of one task's answers have, and what to change.
+    """Say which faults enough of one task's answers have, and what to change.
 
     An answer that is not graded may have a fault that shows without it.
     """
     doubtful = [reply for reply in replies if not reply.correct]
     counts = [(fault, sum(map(fault.has, doubtful))) for fault in FAULTS]
-    seen = [(fault, count) for fault, count in counts if count >= SHARE * len(replies)]
+    seen = [(fault, n) for fault, n in counts if n and n >= fault.share * len(replies)]
     wrong = graded(doubtful)
     if not seen and len(wrong) > len(replies) / 2:
         seen = [(WEAK, len(wrong))]
@@ -152,7 +153,8 @@ def is_unread(reply: Reply) -> bool:
         right = [problem.answer]
     if read and not (problem.choices and "," in read):
         return False
-    return any(_holds(reply.text, text) for text in right)
+    asked = problem.question  # an answer may repeat it
+    return any(_holds(reply.text, text) and not _holds(asked, text) for text in right)
 
 
 def _holds(text: str, answer: str) -> bool:
@@ -169,7 +171,7 @@ FORM: dict[PromptKind, str] = {
     "chat": "look at the template's system prompt and variables (pair.chat)",
 }
 FAULTS = (
-    Fault(lambda reply: reply.failure is not None, "made the grader of {task} fail: {failure}"),
+    Fault(lambda reply: reply.failure is not None, "made the grader of {task} fail: {failure}", 0),
     Fault(lambda reply: not reply.text.strip(), "are empty: {form}, or use another prompt"),
     Fault(
         lambda reply: bool(ROLE.search(reply.raw)),

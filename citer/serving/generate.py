@@ -65,7 +65,7 @@ def generate(
 def _partial(output: Path, key: str) -> Path:
     """Return the file that collects this call's answers. Remove such files of other calls."""
     chosen = output.with_name(f".{output.name}.{key[:12]}.partial")
-    for other in output.parent.glob(f".{escape(output.name)}.*.partial"):
+    for other in output.parent.glob(f".{escape(output.name)}.{'[0-9a-f]' * 12}.partial"):
         if other != chosen:
             with _alone(other, output):
                 other.unlink()

@@ -66,6 +66,9 @@ class Traffic:
             ignore = folder / ".gitignore"
             if ignore.exists() and ignore.read_text() != IGNORED:
                 raise InputError(f"{ignore}: not of a log, expected a folder for the log alone")
+            visible = () if ignore.exists() else sorted(folder.glob("[!.]*"))
+            for other in (file for file in visible if file.suffix != ".parquet"):
+                raise InputError(f"{other}: not of a log, expected a folder for the log alone")
             folder.chmod(0o700)
             if not ignore.exists():
                 write_text(ignore, IGNORED)
@@ -170,8 +173,12 @@ class _Journal:
 def _finish_killed(folder: Path) -> int:
     """Make tables of journals if no other server logs here. Return the file of our own lock."""
     number = os.open(folder, os.O_RDONLY)
-    with suppress(BlockingIOError):
-        make_tables(folder, number)
+    try:
+        with suppress(BlockingIOError):
+            make_tables(folder, number)
+    except InputError:
+        os.close(number)
+        raise
     fcntl.flock(number, fcntl.LOCK_SH)
     return number
 

@@ -201,12 +201,14 @@ class Judge:
             self._process = context.Process(target=_judge, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()
+        problem = "the process that judges it has ended"
         with suppress(EOFError, OSError):
             self._pipe.send(asked)
             if self._pipe.poll(SECONDS):
                 verdict: Verdict = self._pipe.recv()
                 return verdict
-        LOG.warning("a shadow answer is not counted: no verdict within %g s", SECONDS)
+            problem = f"no verdict within {SECONDS:g} s"
+        LOG.warning("a shadow answer is not counted: %s", problem)
         self._process.kill()
         self._process = None
         return None

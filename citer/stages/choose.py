@@ -6,6 +6,8 @@
 from dataclasses import asdict
 from typing import Any
 
+import pyarrow.compute as pc
+
 from citer.config.params import Params
 from citer.evaluation.choice import HELD_OUT, choose_rules, deployed, explained, too_few
 from citer.evaluation.cost import counted, schedules
@@ -53,8 +55,8 @@ def run(params: Params, iteration: int) -> None:
     promises = (promise(name, rule, measure) for name, rule in rules.items())
     for line in (*promises, *map(str, kept.failures)):
         say(line)
-    llm_right = (row["correct"] for row in rivals.llm_alone("validation").values())
-    if few := too_few(llm_right, measure, *promised):
+    own = (pc.field("method") == "llm") & (pc.field("split") == "validation")
+    if few := too_few(rivals.outcomes.filter(own)["correct"].to_pylist(), measure, *promised):
         say(few, style="yellow")
 
 

@@ -82,6 +82,8 @@ def run(params: Params) -> None:
     say(speed(slm.pace, llm.pace, engine.slots))
     found = _show_exact(pair, llm.replies, params.score.batch_tokens)
     routing = _show_seconds(engine, llm.replies, best(found, COLUMNS[0]))
+    if all(each.costs[COLUMNS[0]] >= 1 for each in found if each.rule):
+        say("probe: no such rule moves fewer bytes than the LLM alone", style="yellow")
     by_slm = [each for each in found if each.rule and each.rule.draft == "slm"]
     say(f"or in vLLM: {vllm_line(pair, best(by_slm, COLUMNS[0]))}")
     _show_forecast(_workload(splits, slm, llm, routing, params), params)

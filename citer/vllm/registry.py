@@ -7,7 +7,7 @@ from pathlib import Path
 
 from citer.errors import InputError, with_extra, without_password
 from citer.models.weights import CACHE
-from citer.storage.tables import read_json, replacing
+from citer.storage.tables import digest, read_json, replacing
 
 ADDRESS = re.compile(r"models:/([^/@]+)(?:@([^/@]+)|/(\d+))")
 # MLflow's own defaults would try for minutes to reach a server that does not answer.
@@ -48,8 +48,8 @@ def _fetched(name: str, alias: str | None, number: str) -> tuple[str, Path]:
     client = MlflowClient()
     if alias:
         number = client.get_model_version_by_alias(name, alias).version
-    logged = str(client.get_model_version(name, number).source)  # unlike the number, unique
-    folder = CACHE / logged.removeprefix("models:/")
+    # The source is unique, unlike the number.
+    folder = CACHE / digest(str(client.get_model_version(name, number).source))
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / ".lock").open("a") as lock:  # all replicas of a machine see a promotion at once
         fcntl.flock(lock, fcntl.LOCK_EX)

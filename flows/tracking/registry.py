@@ -147,7 +147,10 @@ def fetched_bundle(uri: str) -> Iterator[Path]:
         except ERRORS as error:
             reason = without_password(str(error))
             raise InputError(f"{uri}: not fetched: {reason}") from None
-        yield bundle
+        try:
+            yield bundle
+        except InputError as error:  # of a folder that will be gone
+            raise type(error)(str(error).replace(str(bundle), uri)) from None
 
 
 def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVersion:

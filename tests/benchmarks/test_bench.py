@@ -24,7 +24,7 @@ def test_rows_are_chosen_by_name_and_default_to_all() -> None:
 def test_an_unknown_row_or_pair_is_reported_with_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"no row '10' here; expected alone, graphs"):
         run(["alone", "10"], [], None, Path("bench.json"))
-    with pytest.raises(InputError, match=r"no pair 'tpu' here; expected embedded, cpu-fp32, "):
+    with pytest.raises(InputError, match=r"no pair 'tpu' here; expected cpu-bf16"):
         run([], ["tpu"], None, Path("bench.json"))
 
 

@@ -275,3 +275,25 @@ def test_a_study_continues_names_what_did_not_run_and_goes_on_after_a_failure(
     write_json(target, content)
     pairs(study, tmp_path, target)
     assert tried[4:] == ["b", "c"]
+
+
+def test_a_pair_of_an_earlier_commit_stays_until_it_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(_: Pairs, subject: Subject, clone: Path) -> dict[str, Any]:
+        if subject.seed == 2:
+            raise CalledProcessError(1, "dvc")
+        return unit(-0.1, 0.01)
+
+    monkeypatch.setattr(module, "measured", measure)
+    subjects = {name: Subject(seed=seed) for name, seed in (("a", 1), ("b", 2))}
+    study, target = STUDY.model_copy(update={"pairs": subjects}), tmp_path / "pairs.json"
+    old = {key: value for key, value in unit(-0.3, 0.01).items() if key != REGRET}
+    write_json(target, {"pairs": {"a": old, "b": old}})
+    pairs(study, tmp_path, target)
+    rows = [line.split(" | ") for line in target.with_suffix(".md").read_text().splitlines()]
+    counts = {row[0]: row[2] for row in rows if len(row) == 5}
+    assert counts["| preferences above agreement"] == "2"
+    assert counts[f"| {REGRET}"] == "1"
+    assert [row[0] for row in rows[-2:]] == ["| a", "| b"]
+    assert len(rows[-1]) == len(rows[-2])

@@ -129,3 +129,10 @@ def test_every_task_has_an_example_that_its_own_grader_accepts_if_it_has_one(tok
     ungraded = [problem.task for problem in examples if problem.answer is None]
     assert ungraded == ["open"]
     assert all(grade(each, each.reference) for each in examples if each.task not in ungraded)
+
+
+def test_a_task_that_params_yaml_no_longer_names_is_refused_with_what_to_do(tokenizer):
+    prompts = prompts_of(tokenizer, tokenizer.eos_token_id, ("mc", "number"))
+    wanted = f"^problem {tiny.MATH.problem_id}: task 'math': expected mc, number; run `citer prep"
+    with pytest.raises(InputError, match=wanted):
+        prompts.encode(tiny.MATH)

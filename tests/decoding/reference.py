@@ -6,13 +6,18 @@ from math import prod
 
 import torch
 
-from citer.decoding.answer import Disagreement, Request, Visit, Work
+from citer.decoding.answer import Answer, Disagreement, Request, Visit, Work
 from citer.decoding.policy import Policy, StepView
 from citer.models.pair import LanguageModel, Pair
 from citer.models.sampling import Sampling, stable_hash
 from tests.noise import noisy
 
 Scorer = Callable[[StepView], torch.Tensor]
+
+
+def by_llm(answer: Answer) -> tuple[bool, ...]:
+    """Return of each token whether the LLM wrote it."""
+    return tuple(writer == "llm" for writer in answer.writers)
 
 
 def copied(ids: list[int]) -> tuple[int, float] | None:

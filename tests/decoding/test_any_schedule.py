@@ -17,7 +17,7 @@ from citer.evaluation.cost import Trace
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.rule import Rule
-from tests.decoding.reference import Uncached, rounded, scheduled, uncached
+from tests.decoding.reference import Uncached, by_llm, rounded, scheduled, uncached
 from tests.graphs import uncaptured
 from tests.noise import SAMPLINGS
 
@@ -126,7 +126,7 @@ def check_plain(case: Case, pair: Pair, policies: Collection[Policy]) -> None:
     for request, answer in answers(case, pair, policies):
         plain = Uncached(pair, request, answer.policy, case.max_new_tokens).run()
         assert list(answer.token_ids) == plain.written
-        assert list(answer.by_llm) == plain.by_llm
+        assert list(by_llm(answer)) == plain.by_llm
         assert answer.truncated == (plain.written[-1] not in pair.eos_ids)
         assert rounded(answer.visits) == rounded(plain.visits)
         trace = Trace.of(plain.begin, len(answer.token_ids), answer.visits)

@@ -14,7 +14,7 @@ from citer.decoding.verifier import Verdict
 from citer.evaluation.cost import Trace
 from citer.models.pair import LanguageModel, Pair
 from citer.rule import Rule
-from tests.decoding.reference import Scorer, Uncached, next_logits, random_scorer, rounded
+from tests.decoding.reference import Scorer, Uncached, by_llm, next_logits, random_scorer, rounded
 from tests.noise import SAMPLINGS
 
 MAX_NEW_TOKENS = 20
@@ -108,7 +108,7 @@ def test_an_exact_rule_without_visits_audits_at_the_end_and_after_each_correctio
     for key, answer in answered(kin, Rule("risk", 0.0, 1)).items():
         assert answer.token_ids == alone[key].token_ids
         assert all(visit.rejects for visit in answer.visits[:-1])
-        ends_with_llms = answer.by_llm[-1]
+        ends_with_llms = by_llm(answer)[-1]
         assert answer.visits[-1].rejects == ends_with_llms
 
 
@@ -120,8 +120,8 @@ def test_under_a_cap_the_llm_writes_the_first_token_and_reads_all_others(
         first, *later = answer.visits
         assert first == Visit(0, 0, 0)
         assert len(later) == -(-(len(answer.token_ids) - 1) // (cap + 1))
-        assert answer.by_llm == tuple(n % (cap + 1) == 0 for n in range(len(answer.token_ids)))
-        assert sum(visit.drafted for visit in later) == answer.by_llm.count(False)
+        assert by_llm(answer) == tuple(n % (cap + 1) == 0 for n in range(len(answer.token_ids)))
+        assert sum(visit.drafted for visit in later) == by_llm(answer).count(False)
         assert max(answer.visits[-1].kept, answer.visits[-1].seen) >= len(answer.token_ids) - 1
         assert not any(visit.audited for visit in later)
 

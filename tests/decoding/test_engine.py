@@ -14,6 +14,7 @@ from citer.models.router import HIGHEST
 from citer.rule import Rule
 from tests.decoding.reference import (
     by_first_eos,
+    by_llm,
     random_scorer,
     uncached,
 )
@@ -88,11 +89,11 @@ def test_the_llm_writes_the_tokens_whose_score_is_below_the_threshold(pair: Pair
     answers, _ = decode(pair, requests, policy)
     for request in requests:
         answer = answers[request.key]
-        assert (list(answer.token_ids), list(answer.by_llm)) == uncached(
+        assert (list(answer.token_ids), list(by_llm(answer))) == uncached(
             pair, request, policy, MAX_NEW_TOKENS
         )
-        assert [score < 0.5 for score in answer.scores] == list(answer.by_llm)
-    shares = [by_llm for answer in answers.values() for by_llm in answer.by_llm]
+        assert [score < 0.5 for score in answer.scores] == list(by_llm(answer))
+    shares = [by_llm for answer in answers.values() for by_llm in by_llm(answer)]
     assert 0 < sum(shares) < len(shares)
 
 
@@ -105,7 +106,7 @@ def test_the_llm_replaces_a_token_whose_score_is_nan(pair: Pair) -> None:
     alone, _ = decode(pair, requests, LLM_ALONE)
     for key, answer in answers.items():
         assert answer.token_ids == alone[key].token_ids
-        assert all(answer.by_llm)
+        assert all(by_llm(answer))
 
 
 def padded(model: LanguageModel) -> LanguageModel:
@@ -192,7 +193,7 @@ def test_the_work_of_a_single_answer_follows_from_who_wrote_its_tokens(pair: Pai
             pair, [request], Policy(random_scorer, Rule("score", 0.4)), slots=1
         )
         answer, prompt = answers[request.key], len(request.prompt_ids)
-        visits = [prompt + n for n, by_llm in enumerate(answer.by_llm) if by_llm]
+        visits = [prompt + n for n, by_llm in enumerate(by_llm(answer)) if by_llm]
         assert engine.slm_work.positions == prompt + len(answer.token_ids) - 1
         assert engine.llm_work == Work(len(visits), visits[-1] if visits else 0, sum(visits))
 

@@ -74,7 +74,7 @@ def test_settled_tokens_make_up_the_answer_whatever_the_policies_in_flight(
         [answer] = log.answers[handle]
         assert (answer.key, answer.policy) == (request.key, policy)
         tokens, by_llm = uncached(pair, request, policy, case.max_new_tokens)
-        assert (list(answer.token_ids), list(answer.by_llm)) == (tokens, by_llm)
+        assert (list(answer.token_ids), list(by_llm(answer))) == (tokens, by_llm)
         assert log.settled[handle] == tokens
         check_writers(log.written[handle], answer)
 

@@ -11,6 +11,7 @@ from citer.models.pair import Pair
 from citer.models.sampling import Sampling
 from citer.rule import Rule
 from tests.decoding.reference import (
+    by_llm,
     random_scorer,
 )
 from tests.decoding.test_engine import MAX_NEW_TOKENS, decode, make_requests
@@ -42,7 +43,7 @@ def test_a_fork_of_a_trunk_equals_a_fresh_decode_of_its_prefix(
     fresh, plain = decode(pair, [replace(one, trunk_ids=None) for one in requests], policy, slots=5)
     for key, answer in fresh.items():
         assert forked[key].token_ids == answer.token_ids
-        assert forked[key].by_llm == answer.by_llm
+        assert by_llm(forked[key]) == by_llm(answer)
     for work, unused in (("slm_work", 1.0), ("llm_work", 0.0)):
         ours, theirs = (getattr(each, work).positions for each in (engine, plain))
         assert ours < theirs or (tau == unused and ours == theirs)

@@ -19,7 +19,7 @@ from citer.labelling.scoring import half, llm_half, score
 from citer.models.folder import ModelCard
 from citer.models.pair import Pair, Text
 from citer.rule import Rule
-from tests.decoding.reference import next_logits, random_scorer
+from tests.decoding.reference import by_llm, next_logits, random_scorer
 from tests.decoding.remote import remote
 from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 from tests.decoding.test_trie import branches
@@ -130,4 +130,4 @@ def test_a_verifier_may_ignore_all_hints(kin: Pair, policy: Policy) -> None:
     engines = (Engine(pair, 2, MAX_NEW_TOKENS) for pair in pairs)
     answers, expected = (decoded(engine, requests, [policy]) for engine in engines)
     assert [a.token_ids for a in answers] == [a.token_ids for a in expected]
-    assert [a.by_llm for a in answers] == [a.by_llm for a in expected]
+    assert [by_llm(a) for a in answers] == [by_llm(a) for a in expected]

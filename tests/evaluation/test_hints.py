@@ -192,3 +192,17 @@ def test_a_chat_prompt_is_not_advised_to_use_a_chat_prompt(prompt, advice, text)
 def test_a_grader_that_fails_is_named_with_its_first_failure():
     [hint] = hints([reply("4", failure="timeout after 5 s")] * 20, "plain")
     assert hint == "20 of 20 answers made the grader of math fail: timeout after 5 s"
+
+
+def test_a_single_failure_of_a_grader_is_mentioned():
+    """The others may be cut off, and then nobody grades them."""
+    cut = [reply("so", truncated=True)] * 19
+    failed, ended = hints([reply("4", failure="NameError"), *cut], "plain")
+    assert failed == "1 of 20 answers made the grader of math fail: NameError"
+    assert ended.startswith("19 of 20 answers are cut off")
+
+
+def test_an_answer_that_the_question_has_shows_nothing_about_the_form():
+    echo = replace(SUM, question="Which number comes after 12: 13 or 14?")
+    [hint] = hints([reply(UNBOXED, echo)] * 20, "plain")
+    assert "nothing is odd about their form" in hint

@@ -18,7 +18,8 @@ from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
 from citer.executors.base import InLine, Job, Unit
 from citer.models.folder import PairFolder
-from citer.models.outlined import outline_pair
+from citer.models.outlined import outline_model
+from citer.models.pair import make_pair
 from citer.models.sampling import stable_hash
 from citer.progress import Advance
 from tests.studied import DECODE, changed
@@ -69,7 +70,9 @@ def test_the_oracle_needs_no_weights_in_this_process(study: Study, tmp_path) -> 
     own = replace(study, partial=tmp_path)
     slm, llm = (model.path for model in (study.pair.slm, study.pair.llm))
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
-    away = replace(own, executor=Elsewhere(), pair=outline_pair(PairFolder(slm, llm), params))
+    away = replace(
+        own, executor=Elsewhere(), pair=make_pair(outline_model, PairFolder(slm, llm), params)
+    )
     alone = own.alone_on(own.test)
     [[one], [other]] = (oracle_bound(each).finish([], alone) for each in (own, away))
     assert [result.trace for result in other.results] == [result.trace for result in one.results]

@@ -36,6 +36,7 @@ from tests.studied import (
     chosen_of,
     fixed_scorers,
     in_the_rows,
+    llm_alone,
     own_scorers,
     routed_study,
     rows_of,
@@ -106,7 +107,7 @@ def test_of_each_scorer_and_acceptance_the_rules_that_none_beats_on_held_out_que
 
 def _worth_testing(everything: Findings, batch: int = 1) -> set[tuple[str, Rule]]:
     """Return the rules of which no other of the family is cheaper and loses no more."""
-    alone = everything.llm_alone(HELD_OUT)
+    alone = llm_alone(everything, HELD_OUT)
     seen = {
         each: counted_by_hand(rows_of(everything, HELD_OUT, *each), alone, each[1])
         for each in rules_of(everything, HELD_OUT)
@@ -142,7 +143,7 @@ def test_the_rows_of_all_splits_are_of_the_same_rules(fixed, studied):
 def test_exact_answers_equal_the_llms_and_are_never_discordant(fixed, studied, split):
     exact = next(rule_of(row) for row in studied[0].points if row["method"] == "exact")
     findings = rows_of(studied[0], split, "exact", exact)
-    alone = fixed.llm_alone(split)
+    alone = llm_alone(fixed, split)
     same = ("problem_id", "correct", "truncated", "tokens")
     assert len(findings) == len(alone) == 6
     for row in findings:
@@ -159,7 +160,7 @@ def test_the_held_out_questions_order_the_rules_and_validation_tests_them(study,
     assert keys == sorted(keys)
     assert len({lost for lost, _ in keys}) > 1
     for split, seen in ((HELD_OUT, "held_out"), ("validation", "validation")):
-        alone = everything.llm_alone(split)
+        alone = llm_alone(everything, split)
         for step in steps:
             own: Candidate = getattr(step, seen)
             rows = rows_of(everything, split, step.method, own.rule)

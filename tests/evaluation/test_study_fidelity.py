@@ -20,6 +20,7 @@ from tests.studied import (
     changed,
     chosen_of,
     fixed_scorers,
+    llm_alone,
     llm_writes,
     stamp_of,
     unscreened,
@@ -115,7 +116,7 @@ def test_the_promise_includes_questions_on_which_the_llm_does_not_repeat_its_ans
     changed = [replace(first, reference="Something else."), *others]
     other = replace(faithful, validation=changed, partial=tmp_path)
     fixed = other.fixed(fixed_scorers(router))
-    assert not fixed.llm_alone("validation")[first.problem_id]["correct"]
+    assert not llm_alone(fixed, "validation")[first.problem_id]["correct"]
     steps = chosen_of(other, fixed)[1]
     exact = [step.validation for step in steps if step.validation.rule.exact]
     assert {(each.n, each.discordant) for each in exact} == {(len(changed), 1)}

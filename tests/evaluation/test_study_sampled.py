@@ -14,6 +14,7 @@ from tests.studied import (
     changed,
     fixed_scorers,
     in_the_rows,
+    llm_alone,
     llm_writes,
     own_scorers,
     rows_of,
@@ -47,7 +48,7 @@ def test_exact_rules_give_the_llms_samples(sampled: Study, router: Router, alone
         (row["method"], rule_of(row)) for row in findings.candidates.on_test if row["audit"] == 1
     }
     assert {rule.by for _, rule in exact} == {"", *CERTAINTIES, *router.heads}
-    llm = alone.llm_alone("test")
+    llm = llm_alone(alone, "test")
     for method, rule in exact:
         policy = routed(router, rule)
         assert in_the_rows(findings, method, rule) == by_the_engine(sampled, policy)
@@ -60,7 +61,7 @@ def test_the_llms_own_answer_is_sampled_as_in_the_rows(
     sampled: Study, study: Study, alone: Findings
 ) -> None:
     written, greedy = ([llm_writes(each, p) for p in each.test] for each in (sampled, study))
-    rows = [alone.llm_alone("test")[problem.problem_id] for problem in sampled.test]
+    rows = [llm_alone(alone, "test")[problem.problem_id] for problem in sampled.test]
     assert [truncated for _, truncated in written] == [row["truncated"] for row in rows]
     assert written != greedy
 

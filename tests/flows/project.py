@@ -212,7 +212,7 @@ def _write_report(
     outcomes += [_outcomes(*place, 0, 2.0, questions) for place in elsewhere]
     stamp = (conditions or Conditions()).fields
     _write_outcomes(folder, *outcomes, stamp=stamp)
-    chosen = ChosenRule(rule, 0.05, 0.05, QUESTIONS, discordant, 0.04, certified, 0.25, cost)
+    chosen = ChosenRule(rule, QUESTIONS, discordant, 0.25, cost, 0.05, 0.05, 0.04, certified)
     costlier = replace(chosen, rule=Rule("score", 0.9), cost=cost + 0.1)
     write_json(folder / "chosen.json", {other: asdict(costlier), ours: asdict(chosen)})
     write_json(folder / "threshold.json", asdict(chosen))

@@ -254,3 +254,18 @@ def test_a_quoted_question_is_found_as_both_templates_write_it(remote: Path) -> 
     for spelling in (html.escape(question), str(markupsafe.escape(question))):
         PAGE.write_text(f"<p>{spelling}</p>")
         assert texts.held_by(PAGE)
+
+
+def test_on_a_machine_that_only_serves_the_rows_are_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Path("params.yaml").read_text()
+    (tmp_path / "serving/log").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "serving")
+    Path("params.yaml").write_text(settings)
+    write_served("log/a.parquet", [served("Who am I?", **ANN), served("And you?")])
+    assert call("--user", "ann", "--log", "log") == 0
+    rows = read_table(Path("log/a.parquet"), AUDITED).to_pylist()
+    assert [row["question"] for row in rows] == ["And you?"]
+    assert sorted(file.name for file in Path().iterdir()) == ["log", "params.yaml"]
+    assert "log: 1 rows erased" in capsys.readouterr().out

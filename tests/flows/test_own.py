@@ -131,6 +131,11 @@ def test_a_folder_of_served_answers_is_added_as_a_whole(
     assert f"{folder}: 1 served answers\nCommit: git add data/own/week.dvc " in out
     assert "prepare: traffic: [{path: data/own/week, most: 1000}]" in out
     assert [file.name for file in Path("data/own/week").iterdir()] == ["1.parquet"]
+    assert added(folder) == 0  # the server goes on writing
+    write_served(folder / "1.parquet", [served("Why not?", token_ids=[5, 6, 8, 0])])
+    assert added(folder) == 2
+    assert "data/own/week: exists with another content" in capsys.readouterr().err
+    write_served(folder / "1.parquet", [served("Why?", token_ids=[5, 6, 8, 0])])
     change_params("prepare", traffic=[{"path": "data/own/week/", "most": 9}])
     assert added("data/own/week") == 0
     assert "params.yaml" not in capsys.readouterr().out

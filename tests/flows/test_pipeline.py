@@ -217,3 +217,10 @@ def test_the_flow_imports_neither_torch_nor_transformers() -> None:
     """Each takes seconds. The flow's process needs none of them: its stages do."""
     script = "import sys, flows.__main__; print({'torch', 'transformers'} & {*sys.modules})"
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "set()\n"
+
+
+def test_no_page_of_another_site_may_use_a_server_that_a_run_starts() -> None:
+    """A browser asks first, and lets only the origins that the answer names."""
+    headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    answer = httpx.options(f"{PREFECT_API_URL.value()}/flow_runs/filter", headers=headers)
+    assert "access-control-allow-origin" not in answer.headers

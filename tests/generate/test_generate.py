@@ -15,6 +15,7 @@ from citer.models.bundle import read_bundle
 from citer.rule import Rule
 from citer.serving.deployment import Deployment
 from citer.serving.generate import generate
+from tests.decoding.reference import by_llm
 from tests.generate.project import (
     MATH,
     MAX_NEW_TOKENS,
@@ -80,7 +81,7 @@ def test_tokens_and_origins_equal_those_of_the_engine(
     ids = pair.tokenizer(prompt + "(1) Mars\n(2) the Sun\nAnswer:\n").input_ids
     policy = routed(read_bundle(bundle)[0], RULE)
     [expected] = Engine(pair, 1, 12).decode([Request("one", tuple(ids))], policy)
-    assert [token["by"] == "llm" for token in line["written"]] == list(expected.by_llm)
+    assert [token["by"] == "llm" for token in line["written"]] == list(by_llm(expected))
     texts = [pair.tokenizer.decode([token]) for token in expected.token_ids]
     assert [token["text"] for token in line["written"]] == texts
     assert expected.counts._asdict().items() <= line.items()

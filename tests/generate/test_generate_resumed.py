@@ -48,6 +48,19 @@ def test_a_killed_call_resumes_after_its_last_whole_answer(
     assert not partial.exists()
 
 
+def test_answers_of_an_output_with_a_longer_name_stay(
+    params: Params, bundle: Path, tmp_path: Path
+) -> None:
+    other, older = tmp_path / ".out.jsonl.more.0123456789ab.partial", tmp_path / ".out.jsonl.x"
+    own = tmp_path / ".out.jsonl.0123456789ab.partial"
+    for file in (other, older, own):
+        file.touch()
+    answered(params, bundle, tmp_path, Rule("score", 0.5))
+    assert other.exists()
+    assert older.exists()
+    assert not own.exists()
+
+
 def test_a_full_disk_is_reported_with_the_output_and_the_next_call_resumes(
     params: Params, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """A pair without weights: the sizes of a loaded one, and a pickle that loads it."""
 
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -10,9 +11,11 @@ from citer.decoding.engine import Engine
 from citer.executors.base import InLine, WorkerParams
 from citer.executors.processes import CPU, Forked, Spawned
 from citer.models.folder import PairFolder
-from citer.models.outlined import open_model, open_pair, outline_pair
-from citer.models.pair import Pair, load_pair
+from citer.models.outlined import open_model, open_pair, outline_model
+from citer.models.pair import Pair, load_pair, make_pair
 from tests.tiny import TinyPair
+
+outline_pair = partial(make_pair, outline_model)
 
 
 @pytest.fixture

@@ -68,6 +68,9 @@ def test_a_comparison_without_end_does_not_count_and_stops_nobody(
     second.kill()  # as the kernel does if memory is short
     second.join(30)
     assert judge(PROMISE, OPEN, RIGHT, RIGHT) is None
+    assert caplog.messages[1:] == [
+        "a shadow answer is not counted: the process that judges it has ended"
+    ]
     assert judge(PROMISE, OPEN, RIGHT, RIGHT) == (False, 0.1)
 
 

@@ -33,6 +33,8 @@ REFUSED = [
     ({"temperature": 1, "top_p": 0}, "top_p: 0: expected greater than 0"),
     ({"top_p": 0.5}, "top_p: expected a temperature, too"),
     ({"max_tokens": 0}, "max_tokens: 0: expected greater than 0"),
+    ({"max_tokens": 3, "max_completion_tokens": 4}, "max_tokens: given besides max_completion_"),
+    ({"stop": ["a"] * 17}, "expected at most 16 items"),
     ({"stop": ""}, "stop.0: '': expected at least 1"),
     ({"stop": ["a", ""]}, "stop.1: '': expected at least 1"),
     ({"stop": 5}, "stop: 5: expected a valid array"),
@@ -138,6 +140,23 @@ def test_a_prompt_that_is_far_too_long_is_refused_before_it_is_encoded(
     with pytest.raises(openai.BadRequestError, match="prompt: 100,000 characters, exp") as text:
         client.completions.create(model="tiny", prompt=endless)
     assert chat.value.code == text.value.code == "context_length_exceeded"
+
+
+def test_a_prompt_that_is_far_too_long_is_refused_before_it_is_cleaned(
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile no other request would get a token."""
+    monkeypatch.setattr(Chat, "problem", pytest.fail)
+    for content in ("Why?" * 25_000, [{"type": "text", "text": "Why?" * 5_000}] * 5):
+        with pytest.raises(openai.BadRequestError, match="prompt: 100,000 characters, exp"):
+            client.chat.completions.create(**asked("") | {"messages": [turn(content)]})
+    many = json.dumps({"model": "tiny", "messages": [turn("Why?")] * 4097})
+    with pytest.raises(InputError, match=r"^messages: .* expected at most 4096"):
+        read(Chat, many.encode())
+
+
+def turn(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
 
 
 def test_a_completion_has_no_log_probabilities(client: openai.OpenAI) -> None:

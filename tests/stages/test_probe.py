@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -202,3 +203,12 @@ def test_the_command_for_vllm_is_quoted_for_a_shell(tmp_path):
     assert words[:4] == ["vllm", "serve", str(llm), "--speculative-config"]
     assert json.loads(words[4])["model"] == str(slm)
     assert json.loads(words[6]) == {"citer": {"rule": "risk 0.7 audit 1"}}
+
+
+def test_a_pair_whose_rules_all_cost_more_than_the_llm_is_a_warning(nonsense, capsys):
+    """Neither model ever agrees with the other."""
+    with suppress(InputError):
+        probe.run(with_floor(load_params(), 0.0))
+    found = read_as(paths.AGREEMENT, Agreement)
+    assert found.agreement < 0.2
+    assert "probe: no such rule moves fewer bytes than the LLM alone" in capsys.readouterr().out

@@ -68,6 +68,16 @@ def test_a_router_is_fetched_with_its_slm_and_only_once(cache: Path) -> None:
     assert folder != bundle
 
 
+def test_no_source_leads_out_of_the_cache(cache: Path, store: Path) -> None:
+    client = MlflowClient()
+    client.create_registered_model("elsewhere")
+    source = (store / "artifacts").as_uri()
+    client.create_model_version("elsewhere", source)
+    with pytest.raises(InputError, match=r"^models:/elsewhere/1: MLflow cannot fetch it: "):
+        registry.fetched("models:/elsewhere/1")
+    assert [file.name for file in cache.iterdir()] == [".lock"]
+
+
 def test_a_download_that_fails_leaves_nothing(cache: Path, store: Path) -> None:
     gone = store / "artifacts"
     gone.rename(store / "elsewhere")

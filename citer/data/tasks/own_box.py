@@ -119,7 +119,8 @@ def _private() -> Iterator[Path]:
     for project in (here, *([here.parents[1]] if here.parent.name == RETRAININGS else [])):
         yield from (project, *(project / name for name in PRIVATE_FOLDERS))
     outer = [temporary.parent] if temporary.name.startswith(RUN) else []
-    yield from (Path("/run"), Path("/tmp"), *outer, temporary, *temporary.glob("pymp-*"))
+    shared = map(Path, ("/run", "/tmp", "/var/tmp"))
+    yield from (*shared, *outer, temporary, *temporary.glob("pymp-*"))
 
 
 @contextmanager

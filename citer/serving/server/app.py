@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from citer.decoding.answer import Answer
 from citer.errors import InputError, shown
 from citer.models.room import CHARACTERS, TooLongError
-from citer.serving.server.fields import Asked, Chat, Completion, read
+from citer.serving.server.fields import Body, Chat, Completion, read
 from citer.serving.server.metrics import Measured
 from citer.serving.server.page import make_page
 from citer.serving.server.refusals import CLOSE, ApiError, from_here, has_key, one_length
@@ -134,7 +134,7 @@ async def read_body(request: Request, context: int) -> bytes:
     return bytes(body)
 
 
-async def _answer(service: Service, kind: type[Asked], request: Request) -> Response:
+async def _answer(service: Service, kind: type[Body], request: Request) -> Response:
     """Answer a request, or drop it if the client leaves. Raises ApiError, InputError."""
     service.check_open()
     asked = read(kind, await read_body(request, service.release.deployment.pair.context))
@@ -148,7 +148,7 @@ async def _answer(service: Service, kind: type[Asked], request: Request) -> Resp
     return StreamingResponse(_joined(first, events), 200, UNBUFFERED, "text/event-stream")
 
 
-async def _events(service: Service, call: Call, asked: Asked) -> AsyncGenerator[bytes]:
+async def _events(service: Service, call: Call, asked: Body) -> AsyncGenerator[bytes]:
     """Yield the events of a streamed answer. Raises ApiError."""
     stream, form = TextStream(call.engine.pair, call.request.stop), call.form
     async with aclosing(service.messages(call)) as messages:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -49,6 +49,7 @@ def _single(given: Any) -> Any:
     return given[0] if isinstance(given, list) and len(given) == 1 else given
 
 
+TURNS = 4096  # of a chat; each is checked by itself, while other requests wait
 StopText = Annotated[str, Field(min_length=1, max_length=256)]
 StopTexts = Annotated[list[StopText], Field(max_length=16), BeforeValidator(_listed)]
 
@@ -115,12 +116,19 @@ class Asked(BaseModel):
 class Chat(Asked):
     """A body of `/v1/chat/completions`."""
 
-    messages: list[Any]
+    messages: Annotated[list[Any], Field(max_length=TURNS)]
     max_completion_tokens: Tokens | None = None
 
     @property
     def limit(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def characters(self) -> int:
+        """The characters of all turns as they came."""
+        turns = (_plain(message) for message in self.messages)
+        texts = (turn.get("content") for turn in turns if isinstance(turn, dict))
+        return sum(len(text) for text in texts if isinstance(text, str))
 
     def problem(self, tasks: Sequence[str]) -> Problem:
         """Return the question as the router was trained on it. Raises InputError."""
@@ -142,11 +150,15 @@ class Completion(Asked):
 
     prompt: Annotated[str, BeforeValidator(_single)]
 
+    @property
+    def characters(self) -> int:
+        return len(self.prompt)
 
-AnyAsked = TypeVar("AnyAsked", bound=Asked)
+
+Body = Chat | Completion
 
 
-def read(kind: type[AnyAsked], body: bytes) -> AnyAsked:
+def read(kind: type[Body], body: bytes) -> Body:
     """Check a body. Raises InputError for a field that is wrong or not supported."""
     try:
         asked = kind.model_validate_json(body)
@@ -154,6 +166,8 @@ def read(kind: type[AnyAsked], body: bytes) -> AnyAsked:
         raise InputError(complaint(error)) from None
     if asked.citer.written and not asked.stream:
         raise InputError("citer.written: True; expected `stream`, too")
+    if isinstance(asked, Chat) and asked.max_tokens and asked.max_completion_tokens:
+        raise InputError("max_tokens: given besides max_completion_tokens; expected one of both")
     for name, value in (asked.model_extra or {}).items():
         if name == "logprobs" and value is not None and value is not False:
             raise InputError("logprobs: not supported; `vllm serve` has them (docs/serving.md)")

@@ -20,7 +20,7 @@ from citer.models.room import check_characters
 from citer.models.sampling import stable_hash
 from citer.rule import LLM, Rule
 from citer.serving.deployment import Deployment, Observer, Reply
-from citer.serving.server.fields import Asked, Chat, Completion
+from citer.serving.server.fields import Body, Chat
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.refusals import ApiError
 from citer.serving.server.releases import Release, Releases
@@ -59,16 +59,15 @@ class Call(Ticket):
         return self.engine.pair.text(answer.token_ids, self.request.stop)
 
 
-def _prompt(asked: Asked, deployment: Deployment) -> tuple[tuple[int, ...], Problem | None, str]:
+def _prompt(asked: Body, deployment: Deployment) -> tuple[tuple[int, ...], Problem | None, str]:
     """Return the prompt, the problem of a chat, and a key that only equal prompts share."""
     pair = deployment.pair
-    problem = asked.problem(deployment.tasks) if isinstance(asked, Chat) else None
-    text = asked.prompt if isinstance(asked, Completion) else ""
-    # To encode a text that cannot fit would hold up others.
-    check_characters("prompt", problem.characters if problem else len(text), pair.context)
-    if problem:
+    # To clean or to encode a text that cannot fit would hold up others.
+    check_characters("prompt", asked.characters, pair.context)
+    if isinstance(asked, Chat):
+        problem = asked.problem(deployment.tasks)
         return tuple(pair.prompts.prompt_ids(problem)), problem, problem.problem_id
-    prompt_ids = tuple(token_ids(text, pair.tokenizer, begins=True))
+    prompt_ids = tuple(token_ids(asked.prompt, pair.tokenizer, begins=True))
     return prompt_ids, None, str(stable_hash(str(prompt_ids)))
 
 
@@ -87,9 +86,7 @@ class Service:
         self._polling = asyncio.create_task(self._poll())
         self._observing = ThreadPoolExecutor(1, "observers")
         self._judging = ThreadPoolExecutor(1, "judge")  # a verdict may take a minute
-        self._refreshing = ThreadPoolExecutor(1, "refresh")  # so that no verdict delays a step
         self._verdicts = 0  # that are not passed yet
-        self._refreshed: Future[None] | None = None
         self._shadows = Shadows(self.worker)
 
     async def __aexit__(self, *_: object) -> None:
@@ -99,13 +96,12 @@ class Service:
         self.worker.close()
         self._observing.shutdown()
         self._judging.shutdown(cancel_futures=True)
-        self._refreshing.shutdown()
 
     @property
     def _waiting(self) -> int:
         return self.worker.clients - self.release.deployment.engine.slots
 
-    def call(self, asked: Asked) -> Call:
+    def call(self, asked: Body) -> Call:
         """Check a request. Raises InputError, ApiError for another model."""
         name, default, release = self.settings.name, self.settings.sampling, self.release
         self.check_name(asked.model)
@@ -239,8 +235,8 @@ class Service:
         waits, due = dict[str, float](), dict[str, float]()  # of routers that cannot be loaded
         while True:
             await asyncio.sleep(self.settings.poll)
-            if self.release.keeper and (not self._refreshed or self._refreshed.done()):
-                self._refreshed = self._refreshing.submit(_refresh, self.release.keeper)
+            if self.release.keeper:
+                await asyncio.to_thread(_refresh, self.release.keeper)
             router = ""
             try:
                 router = await asyncio.to_thread(self._releases.latest)

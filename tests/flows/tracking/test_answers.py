@@ -146,7 +146,7 @@ def test_the_questions_of_a_split_are_those_that_the_llm_answered(project: Path)
 def test_a_stored_certificate_is_read_at_the_confidence_now_asked(
     rule: Rule, certified: bool, bound: float
 ) -> None:
-    stored = asdict(ChosenRule(rule, 0.05, 0.05, 200, 3, 0.037, certified, 0.2, 0.4))
+    stored = asdict(ChosenRule(rule, 200, 3, 0.2, 0.4, 0.05, 0.05, 0.037, certified))
     assert risk_bound(stored, 0.01) == bound
 
 

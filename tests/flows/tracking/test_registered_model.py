@@ -44,6 +44,15 @@ def test_a_bundle_carries_the_rule_and_the_finetuned_slm(registered: Path) -> No
         assert not unserved & {file.name for file in bundle.iterdir()}
 
 
+def test_a_fault_of_a_bundle_names_the_version(registered: Path) -> None:
+    """Its folder is a temporary one."""
+    with (
+        pytest.raises(InputError, match=f"^{CHAMPION}: made for another LLM$"),
+        fetched_bundle(CHAMPION) as bundle,
+    ):
+        raise InputError(f"{bundle}: made for another LLM")
+
+
 def test_nothing_registered_is_a_pickle(registered: Path) -> None:
     kept = [file for file in Path("mlruns/artifacts").rglob("*") if file.is_file()]
     assert {"router.safetensors", "model.safetensors", "serving.py"} <= {f.name for f in kept}
