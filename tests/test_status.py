@@ -149,7 +149,7 @@ def test_a_step_forward_needs_evidence(
     assert "; evidence says step forward: " in capsys.readouterr().out
     assert call(["status", "--step-forward", VERSION]) == 0
     assert f"{VERSION}: `{PATH[0]}` is in force again" in capsys.readouterr().out
-    assert standings(evidence.place)[1][VERSION].place == 0
+    assert standings(evidence.place)[VERSION].place == 0
     refused(VERSION, "no step forward, its promise is kept")
 
 

@@ -211,7 +211,7 @@ def _fit(profile: Profile) -> str:
 
 def _routing(profile: Profile) -> Iterator[str | Table]:
     if profile.differing:
-        part = f"their `{profile.differing}` differ"
+        part = f"their `{profile.differing}` differs"
         yield f"No routing between these models: they have two tokenizers, {part}."
         return
     yield _costs(profile)

@@ -10,21 +10,21 @@ from citer.serving.evidence import Evidence, hours_since, is_there
 from citer.serving.promise import Promise, Standing, is_own
 
 
-def standings(place: str) -> tuple[Evidence, dict[str, Standing]]:
-    """Return the evidence, and where the promise of each version stands. Raises InputError.
+def standings(place: str) -> dict[str, Standing]:
+    """Return where the promise of each version with evidence stands. Raises InputError.
 
     A version whose record cannot be read is named on standard error.
     """
-    evidence, found = Evidence(place) if is_there(place) else None, dict[str, Standing]()
-    if not (evidence and evidence.promises()):
+    if not (is_there(place) and Evidence(place).promises()):
         expected = "expected what `citer serve` writes if serve.shadow is above 0"
         raise InputError(f"{without_password(place)}: no evidence here, {expected}")
+    evidence, found = Evidence(place), {}
     for version in evidence.promises():
         try:
             found[version] = standing_of(evidence, version)
         except InputError as error:
             warn(str(error))
-    return evidence, found
+    return found
 
 
 def standing_of(evidence: Evidence, version: str) -> Standing:
@@ -44,8 +44,8 @@ def standing_of(evidence: Evidence, version: str) -> Standing:
 
 def show(place: str) -> None:
     """Print the evidence about each version, and the steps that were taken. Raises InputError."""
-    evidence, known = standings(place)
-    declared = evidence.promises()
+    known = standings(place)
+    declared = Evidence(place).promises()
     for version, each in known.items():
         facts = {
             "rule in force": each.rule,
@@ -64,14 +64,14 @@ def show(place: str) -> None:
 
 def step_forward(place: str, version: str) -> None:
     """Put the looser rule into force again. Raises InputError unless the evidence allows it."""
-    evidence, known = standings(place)
+    known = standings(place)
     if version not in known:
         expected = f"expected one of: {', '.join(known)}"
         raise InputError(f"{version}: not in {without_password(place)}, {expected}")
     standing = known[version]
     if not standing.may_step_forward:
         raise InputError(f"{version}: no step forward, its promise is {_verdict(standing)}")
-    evidence.add(version, "", False, 0.5)
+    Evidence(place).add(version, "", False, 0.5)
     say(f"{version}: `{standing.looser}` is in force again")
 
 

@@ -93,7 +93,7 @@ def test_the_llm_writes_the_tokens_whose_score_is_below_the_threshold(pair: Pair
             pair, request, policy, MAX_NEW_TOKENS
         )
         assert [score < 0.5 for score in answer.scores] == list(by_llm(answer))
-    shares = [by_llm for answer in answers.values() for by_llm in by_llm(answer)]
+    shares = [own for answer in answers.values() for own in by_llm(answer)]
     assert 0 < sum(shares) < len(shares)
 
 
@@ -193,7 +193,7 @@ def test_the_work_of_a_single_answer_follows_from_who_wrote_its_tokens(pair: Pai
             pair, [request], Policy(random_scorer, Rule("score", 0.4)), slots=1
         )
         answer, prompt = answers[request.key], len(request.prompt_ids)
-        visits = [prompt + n for n, by_llm in enumerate(by_llm(answer)) if by_llm]
+        visits = [prompt + n for n, own in enumerate(by_llm(answer)) if own]
         assert engine.slm_work.positions == prompt + len(answer.token_ids) - 1
         assert engine.llm_work == Work(len(visits), visits[-1] if visits else 0, sum(visits))
 

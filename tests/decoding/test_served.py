@@ -243,7 +243,7 @@ BAD = {
         without("prompt_logprobs"),
         r"2 choices .* \[0, 0\] prompt tokens, expected \[3, 2\]$",
     ),
-    "no logprobs": (without("logprobs"), "choices.0.logprobs: "),
+    "no logprobs": (without("logprobs"), "choices.0.logprobs"),
     "no number": (
         lambda a: {"choices": [nan_after(each) for each in a["choices"]]},
         "nan: expected a finite number",

@@ -15,7 +15,7 @@ from citer.errors import InputError
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.rule import Rule
-from tests.decoding.reference import random_scorer, scheduled, uncached
+from tests.decoding.reference import by_llm, random_scorer, scheduled, uncached
 from tests.decoding.test_any_schedule import POLICIES, Case, cases, pair_of
 from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 from tests.graphs import uncaptured
@@ -73,8 +73,8 @@ def test_settled_tokens_make_up_the_answer_whatever_the_policies_in_flight(
     for handle, (request, policy) in submitted.items():
         [answer] = log.answers[handle]
         assert (answer.key, answer.policy) == (request.key, policy)
-        tokens, by_llm = uncached(pair, request, policy, case.max_new_tokens)
-        assert (list(answer.token_ids), list(by_llm(answer))) == (tokens, by_llm)
+        tokens, own = uncached(pair, request, policy, case.max_new_tokens)
+        assert (list(answer.token_ids), list(by_llm(answer))) == (tokens, own)
         assert log.settled[handle] == tokens
         check_writers(log.written[handle], answer)
 

@@ -190,7 +190,7 @@ def test_two_tokenizers_have_no_cost(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert call([*command, str(llm)]) == 0
         text = capsys.readouterr().out
         assert ("pays up to" in text, "not compared" in text) == (not differ, False)
-        said = "No routing between these models: they have two tokenizers, their `model` differ."
+        said = "No routing between these models: they have two tokenizers, their `model` differs."
         assert (said in text) == differ
 
 

@@ -158,35 +158,40 @@ def test_a_model_whose_states_overflow_is_refused_by_name(
         _score(replace(model, network=network), examples, batch_tokens=300)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [
-        ("hidden_CH", 70_000.0, "hidden states beyond float16"),
-        ("logits_CV", torch.nan, "logits that are not finite"),
-    ],
-)
+@pytest.mark.parametrize("place", [0, 1])
 def test_a_single_token_that_overflows_is_refused(
     model: LanguageModel,
     examples: dict[str, Encoded],
     monkeypatch: pytest.MonkeyPatch,
-    field: str,
-    value: float,
-    said: str,
+    place: int,
 ) -> None:
     """The LLM's hidden states are not stored."""
 
     def overflowing(*asked: Any) -> Iterator[Predicted]:
         for predicted in predict(*asked):
-            states = getattr(predicted, field).clone()
-            states[1] = value
-            changed = predicted._replace(**{field: states})
-            yield changed._replace(logprob_CV=changed.logits_CV.log_softmax(-1))
+            hidden_CH = predicted.hidden_CH.clone()
+            hidden_CH[place] = 70_000.0
+            yield predicted._replace(hidden_CH=hidden_CH)
 
     monkeypatch.setattr("citer.labelling.scoring.predict", overflowing)
     monkeypatch.setattr("citer.decoding.verifier.predict", overflowing)
-    refused = model.name == "slm" or field == "logits_CV"
-    expected = pytest.raises(InputError, match=said) if refused else nullcontext()
-    with expected:
+    said = pytest.raises(InputError, match="hidden states beyond float16")
+    with said if model.name == "slm" else nullcontext():
+        _score(model, examples, batch_tokens=300)
+
+
+def test_logits_that_are_not_finite_at_a_single_place_are_refused(
+    model: LanguageModel, examples: dict[str, Encoded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = LanguageModel.logits
+
+    def overflowing(self: LanguageModel, hidden_NH: torch.Tensor) -> torch.Tensor:
+        logits_NV = logits(self, hidden_NH).clone()
+        logits_NV[1] = torch.nan
+        return logits_NV
+
+    monkeypatch.setattr(LanguageModel, "logits", overflowing)
+    with pytest.raises(InputError, match=rf"^{model.path}: logits that are not finite"):
         _score(model, examples, batch_tokens=300)
 
 

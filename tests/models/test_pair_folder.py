@@ -17,7 +17,7 @@ def test_another_tokenizer_is_refused_naming_both(folders: TinyPair) -> None:
     (folders.llm / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert (
         refusal(folders)
-        == f"{folders.slm} and {folders.llm}: different tokenizers: their `model` differ"
+        == f"{folders.slm} and {folders.llm}: different tokenizers: their `model` differs"
     )
 
 
@@ -39,7 +39,7 @@ def test_a_pair_in_which_only_one_tokenizer_adds_bos_is_refused(
 ) -> None:
     before = PairFolder(*folders).tokenizer_digest
     add_bos(folders.llm)
-    assert "different tokenizers: their `prompt` differ" in refusal(folders)
+    assert "different tokenizers: their `prompt` differs" in refusal(folders)
     add_bos(folders.slm)
     assert PairFolder(*folders).tokenizer_digest != before
 
