@@ -1,7 +1,7 @@
 """`citer serve` and `citer status`: answer OpenAI's API with a router whose promise is watched."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +26,9 @@ from citer.stages import paths
 
 if TYPE_CHECKING:
     from citer.serving.promise import Standing, Step
+
+Fetch = Callable[[str], AbstractContextManager[Path]]
+UNTRAINED = "untrained"  # what clients see as the version of rules without a router
 
 
 def serve(
@@ -81,25 +84,25 @@ def serve(
     with (
         listen(host, port) as listener,
         closing(Traffic(log, load_hook(redact))) if log else nullcontext() as traffic,
-        _source(router, params, parsed) as (latest, own),
+        _source(router, params, parsed) as (latest, fetch, own),
     ):
         evidence = Evidence(evidence_place(paths.EVIDENCE)) if params.serve.shadow else None
         told = _tell if router and router.startswith("models:/") else None
-        serve(limits, Releases(latest, fetched, params, own, traffic, evidence, told), listener)
+        serve(limits, Releases(latest, fetch, params, own, traffic, evidence, told), listener)
 
 
 @contextmanager
 def _source(
     router: str | None, params: Params, rule: Rule | None
-) -> Iterator[tuple[Callable[[], str], Rule | None]]:
-    """Yield what names the router that serves now, and the rule in place of its own, if any."""
+) -> Iterator[tuple[Callable[[], str], Fetch, Rule | None]]:
+    """Yield what names the router that serves now, what fetches it, and the rule in its place."""
     if router and router.startswith("models:/"):  # its alias may move
         from flows.tracking.registry import resolved
 
-        yield partial(resolved, router), rule
+        yield partial(resolved, router), fetched, rule
     else:
         with routed_by(router, params, rule) as (bundle, own):
-            yield lambda: str(bundle), own
+            yield lambda: router or UNTRAINED, lambda _: nullcontext(bundle), own
 
 
 def _tell(version: str, standing: "Standing", step: "Step | None") -> None:
