@@ -216,7 +216,7 @@ def compared(rivals: pa.Table, runs: Mapping[str, pa.Table], deployed: Rule, eps
     cheapest_R = np.where(lost_RV <= epsilon, cost_RV, np.inf)[:, final].min(1)
     own = next(run for run in final if answers.runs[run][1] == deployed)
     unit[REGRET] = change(cost_RV[:, own], cheapest_R)
-    return unit | {"deployed": str(deployed), "lost": interval(lost_RV[:, own])}
+    return unit | {"deployed": f"{deployed:.4g}", "lost": interval(lost_RV[:, own])}
 
 
 def pooled(units: Sequence[Row]) -> list[Row]:
