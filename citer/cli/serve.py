@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from citer.serving.promise import Standing, Step
 
 Fetch = Callable[[str], AbstractContextManager[Path]]
-UNTRAINED = "untrained"  # what clients see as the version of rules without a router
 
 
 def serve(
@@ -102,7 +101,8 @@ def _source(
         yield partial(resolved, router), fetched, rule
     else:
         with routed_by(router, params, rule) as (bundle, own):
-            yield lambda: router or UNTRAINED, lambda _: nullcontext(bundle), own
+            name = str(bundle) if router else "untrained"  # else it would be a temporary folder
+            yield lambda: name, lambda _: nullcontext(bundle), own
 
 
 def _tell(version: str, standing: "Standing", step: "Step | None") -> None:

@@ -85,7 +85,7 @@ class PromptFormat(ABC):
         """Return the ids before an answer. Raises InputError if the format cannot express them."""
 
     def check_task(self, problem: Problem) -> None:
-        """Raise InputError if params.yaml named the problem's task only when it was read."""
+        """Raise InputError for a problem of a task that params.yaml no longer names."""
         if problem.task not in self.tasks:
             tasks = ", ".join(self.tasks)
             raise InputError(f"task {problem.task!r}: expected {tasks}; run `citer prepare` again")

@@ -201,7 +201,7 @@ def _portable(error: Exception) -> Exception:
     said = format_exc()
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:
+    except Exception:  # of pickle, or of the error's own class
         error = RuntimeError(f"{type(error).__name__}: {error}")
     error.add_note(said)
     return error

@@ -33,7 +33,7 @@ def standing_of(evidence: Evidence, version: str) -> Standing:
         fields = json.loads(evidence.promises()[version])
         promise, begin = Promise(**fields["promise"]), fields.get("after", 0)
         standing = Standing(promise, fields["false_alarms"], seen=begin)
-        _lapsed(standing, fields)
+        _lapsed(standing, fields)  # raises for a damaged time
     except (LookupError, TypeError, ValueError):
         problem = "not evidence that this citer reads"
         place = without_password(evidence.place)

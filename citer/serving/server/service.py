@@ -86,7 +86,9 @@ class Service:
         self._polling = asyncio.create_task(self._poll())
         self._observing = ThreadPoolExecutor(1, "observers")
         self._judging = ThreadPoolExecutor(1, "judge")  # a verdict may take a minute
+        self._refreshing = ThreadPoolExecutor(1, "refresh")  # so that no verdict delays a step
         self._verdicts = 0  # that are not passed yet
+        self._refreshed: Future[None] | None = None
         self._shadows = Shadows(self.worker)
 
     async def __aexit__(self, *_: object) -> None:
@@ -96,6 +98,7 @@ class Service:
         self.worker.close()
         self._observing.shutdown()
         self._judging.shutdown(cancel_futures=True)
+        self._refreshing.shutdown()
 
     @property
     def _waiting(self) -> int:
@@ -235,8 +238,8 @@ class Service:
         waits, due = dict[str, float](), dict[str, float]()  # of routers that cannot be loaded
         while True:
             await asyncio.sleep(self.settings.poll)
-            if self.release.keeper:
-                await asyncio.to_thread(_refresh, self.release.keeper)
+            if self.release.keeper and (not self._refreshed or self._refreshed.done()):
+                self._refreshed = self._refreshing.submit(_refresh, self.release.keeper)
             router = ""
             try:
                 router = await asyncio.to_thread(self._releases.latest)
