@@ -52,53 +52,50 @@ def chosen(kind: str, requested: Sequence[str], known: Sequence[str]) -> list[st
     return [name for name in known if not requested or name in requested]
 
 
-def decode(engine: Engine, requests: Sequence[Request], policy: Policy) -> int:
-    """Decode all requests and return the number of new tokens."""
-    return sum(len(answer.token_ids) for answer in engine.decode(requests, policy))
+def decode(engine: Engine, request: Request, policy: Policy) -> int:
+    """Answer the request and return the number of new tokens."""
+    [answer] = engine.decode([request], policy)
+    return len(answer.token_ids)
 
 
-def _generate(subject: Subject, model: LanguageModel, requests: Sequence[Request]) -> int:
-    """Answer by transformers, one prompt at a time; return the number of new tokens."""
-    answers = (
-        generated(subject.pair, model, request.prompt_ids, subject.new_tokens)
-        for request in requests
-    )
-    return sum(map(len, answers))
+def _generate(subject: Subject, model: LanguageModel) -> int:
+    """Answer by transformers, and return the number of new tokens."""
+    return len(generated(subject.pair, model, subject.request.prompt_ids, subject.new_tokens))
 
 
 def _decoding(
-    engine: Engine, requests: Sequence[Request], policies: Mapping[str, Policy]
+    engine: Engine, request: Request, policies: Mapping[str, Policy]
 ) -> dict[str, Method]:
-    return {name: partial(decode, engine, requests, each) for name, each in policies.items()}
+    return {name: partial(decode, engine, request, each) for name, each in policies.items()}
 
 
 def against_llm(subject: Subject) -> Finding:
     """Routed decoding / the LLM alone at batch 1, as measured and as bytes predict."""
-    requests = subject.requests(1)
-    timed = race(f"alone, {subject.name}", _alone_methods(subject, requests))
+    timed = race(f"alone, {subject.name}", _alone_methods(subject))
     gain = timed.ratio("routed", "LLM generate")
-    details = {"bytes predict": prediction_by_bytes(subject, requests)} | timed.details()
+    details = {"bytes predict": prediction_by_bytes(subject)} | timed.details()
     return Finding("alone", "routed at 20 % / LLM by generate", subject.name, gain, details)
 
 
-def _alone_methods(subject: Subject, requests: Sequence[Request]) -> dict[str, Method]:
+def _alone_methods(subject: Subject) -> dict[str, Method]:
     pair = subject.pair
     policies = {"routed": subject.policy(FRACTION), "SLM": SLM_ALONE, "LLM": LLM_ALONE}
-    methods = _decoding(Engine(pair, 1, subject.new_tokens), requests, policies)
+    methods = _decoding(Engine(pair, 1, subject.new_tokens), subject.request, policies)
     for name, model in {"SLM generate": pair.slm, "LLM generate": pair.local_llm}.items():
-        methods[name] = partial(_generate, subject, model, requests)
+        methods[name] = partial(_generate, subject, model)
     return methods
 
 
 def against_bytes(subject: Subject) -> Finding:
     """Routed / LLM alone by the engine with CUDA graphs, against their bytes; each without, too."""
-    requests = subject.requests(1)
+    request, new_tokens = subject.request, subject.new_tokens
     policies = {"routed": subject.policy(FRACTION), "LLM": LLM_ALONE}
     launched = {f"{name} launched": policy for name, policy in policies.items()}
-    plain = Engine(subject.pair, 1, subject.new_tokens, make_graphs=no_graphs)
-    methods = _decoding(Engine(subject.pair, 1, subject.new_tokens), requests, policies)
-    timed = race(f"graphs, {subject.name}", methods | _decoding(plain, requests, launched))
-    gain, predicted = timed.ratio("routed", "LLM"), prediction_by_bytes(subject, requests)
+    plain = Engine(subject.pair, 1, new_tokens, make_graphs=no_graphs)
+    methods = _decoding(Engine(subject.pair, 1, new_tokens), request, policies)
+    methods |= _decoding(plain, request, launched)
+    timed = race(f"graphs, {subject.name}", methods)
+    gain, predicted = timed.ratio("routed", "LLM"), prediction_by_bytes(subject)
     details = {"gain": gain, "bytes predict": predicted}
     for name in policies:
         details[f"{name}, graphs / launched"] = timed.ratio(name, f"{name} launched")
@@ -106,17 +103,16 @@ def against_bytes(subject: Subject) -> Finding:
     return Finding("graphs", what, subject.name, gain / predicted, details | timed.details())
 
 
-def prediction_by_bytes(subject: Subject, requests: Sequence[Request]) -> float:
+def prediction_by_bytes(subject: Subject) -> float:
     """Return bytes by the LLM alone / bytes by routing, at batch 1 (citer.evaluation.cost)."""
-    engine = Engine(subject.pair, 8, subject.new_tokens)
-    prompts = {request.key: len(request.prompt_ids) for request in requests}
+    engine, request = Engine(subject.pair, 1, subject.new_tokens), subject.request
     prices = Prices.of(subject.pair, subject.head.weight_bytes)
-    moved = dict.fromkeys((FRACTION, 1.0), 0.0)
-    for fraction in moved:
-        for answer in engine.decode(requests, subject.policy(fraction)):
-            trace = Trace.of(prompts[answer.key], len(answer.token_ids), answer.visits)
-            moved[fraction] += prices.moved(trace.slm, trace.llm)
-    return moved[1.0] / moved[FRACTION]
+    moved = []
+    for fraction in (1.0, FRACTION):
+        [answer] = engine.decode([request], subject.policy(fraction))
+        trace = Trace.of(len(request.prompt_ids), len(answer.token_ids), answer.visits)
+        moved.append(prices.moved(trace.slm, trace.llm))
+    return moved[0] / moved[1]
 
 
 class Row(NamedTuple):

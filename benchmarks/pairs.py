@@ -4,7 +4,7 @@ They have Qwen2's architecture. Their answers all have the same length, because 
 ends them. A seeded schedule replaces the router's decisions; the router is still computed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,16 +59,13 @@ GPU = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A pair with a random head of matching size. `prompts(n)` returns the ids of n prompts."""
+    """A pair with a random head of matching size, and a prompt to answer."""
 
     name: str
     pair: Pair
     head: Head
-    prompts: Callable[[int], list[list[int]]]
+    request: Request
     new_tokens: int
-
-    def requests(self, count: int) -> list[Request]:
-        return [Request(str(n), tuple(ids)) for n, ids in enumerate(self.prompts(count))]
 
     def policy(self, fraction: float) -> Policy:
         """Return a policy by which the LLM writes this fraction of the tokens, chosen by a seed."""
@@ -94,19 +91,16 @@ def make_subject(name: str) -> Subject:
 def random_subject(
     name: str, shapes: Mapping[str, Qwen2Config], dtype: torch.dtype, device: torch.device
 ) -> Subject:
-    """Return a random pair: prompts of 128 tokens, answers of 256."""
+    """Return a random pair, which answers a prompt of 128 tokens with 256."""
     slm, llm = (
         LanguageModel(model, Path(f"{name}-{model}"), "", _random_network(own, dtype, device))
         for model, own in shapes.items()
     )
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
     pair = Pair(slm, llm, tokenizer, {}, (), PlainPrompts(PromptSettings(), tokenizer, [0]))
-
-    def prompts(count: int) -> list[list[int]]:
-        generator = torch.Generator().manual_seed(SEED)
-        return torch.randint(pair.vocabulary.size, (count, PROMPT), generator=generator).tolist()
-
-    return Subject(name, pair, random_head(pair), prompts, NEW_TOKENS)
+    generator = torch.Generator().manual_seed(SEED)
+    prompt = torch.randint(pair.vocabulary.size, (PROMPT,), generator=generator).tolist()
+    return Subject(name, pair, random_head(pair), Request("0", tuple(prompt)), NEW_TOKENS)
 
 
 def _random_network(

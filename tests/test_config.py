@@ -125,6 +125,11 @@ def test_shipped_params_load_frozen():
         (RULE, "[score, 0.9]", f"label.rule: ['score', 0.9]: {EXPECTED}"),
         (RULE, "risk 0.8 by narrow", "label.rule: 'risk 0.8 by narrow': by 'narrow', expected one"),
         ("processes: 1", "processes: 3", "finetune.processes: 3: not a divisor of finetune.batch"),
+        (
+            "deepspeed: auto # on, off, or auto: only on a GPU\n  processes: 1",
+            "deepspeed: off\n  processes: 2",
+            "finetune.processes: 2: needs DeepSpeed, expected 1 or finetune.deepspeed: on",
+        ),
         ("risks: [0.2", "risks: [1.3", "evaluate.risks.0: 1.3: expected less than or equal to 1"),
         ("risks: [0.2", "risks: [-1", "evaluate.risks.0: -1: expected greater than or equal to 0"),
         (

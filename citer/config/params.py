@@ -101,7 +101,9 @@ class FinetuneParams(Section):
 
     @field_validator("processes")
     @classmethod
-    def divides_the_batch(cls, processes: int, info: ValidationInfo) -> int:
+    def fits(cls, processes: int, info: ValidationInfo) -> int:
+        if processes > 1 and info.data.get("deepspeed") == "off":
+            raise ValueError(f"{processes}: needs DeepSpeed, expected 1 or finetune.deepspeed: on")
         if info.data.get("batch_size", 0) % processes:
             batch = info.data["batch_size"]
             raise ValueError(f"{processes}: not a divisor of finetune.batch_size {batch}")

@@ -157,7 +157,7 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
             table.add_row(split, task_label(kind[0]), kind[1], *numbers)
     say(table)
     for source, count in Counter(p.source for p in separated.duplicates).items():
-        say(f"{source}: {count} duplicates left out")
+        say(f"{source}: {count} duplicates left out; of equal questions the first one stays")
     kinds: dict[tuple[str, str], list[RowError]] = {}
     for error in skipped:
         kinds.setdefault((error.field, error.expected), []).append(error)

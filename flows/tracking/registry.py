@@ -174,11 +174,10 @@ def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
 
 
 def run_of(version: ModelVersion) -> Run:
-    """Return the run that trained a version's router. Raises InputError if it was purged."""
-    assert version.run_id
-    purged = f"{version.name}: version {version.version}: MLflow no longer has its run and answers"
+    """Return the run that trained a version's router. Raises InputError if there is none."""
+    purged = f"{version.name}: version {version.version}: MLflow has no run and answers of it"
     with _if_missing(f"{purged}; if it is the champion, {PROMOTE_ANOTHER}"):
-        return mlflow.get_run(version.run_id)
+        return mlflow.get_run(version.run_id or "none")  # one registered by hand may have none
 
 
 @contextmanager

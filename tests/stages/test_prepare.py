@@ -123,7 +123,10 @@ def test_own_files_are_kept_whole_and_their_questions_leave_the_training_splits(
     assert questions("test") == own[:20]
     assert questions("validation") == own[20:]
     assert sorted(questions("sft") + questions("preference")) == sorted(numbered(170, start=30))
-    assert "train.json: 30 duplicates left out" in capsys.readouterr().out
+    assert (
+        "train.json: 30 duplicates left out; of equal questions the first one stays"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_test_question_leaves_the_users_own_validation_file_too():

@@ -76,13 +76,19 @@ def test_a_champion_whose_run_was_purged_is_reported_and_can_be_replaced(
     subprocess.run([*runner, "--backend-store-uri", uri, "--tracking-uri", uri], check=True)
     retrain(2)
     for action in (register, compare, lambda: restore(2)):
-        with pytest.raises(
-            InputError, match="version 2: MLflow no longer has its run and answers; if"
-        ):
+        with pytest.raises(InputError, match="version 2: MLflow has no run and answers of it; if"):
             action()
     promote(4)
     register()
     assert holder("champion") == 4
+
+
+def test_a_version_that_was_registered_by_hand_is_reported(registered: Path) -> None:
+    client = MlflowClient()
+    made = client.create_model_version("citer-router", source="models:/elsewhere")
+    client.set_registered_model_alias("citer-router", "challenger", made.version)
+    with pytest.raises(InputError, match=f"version {made.version}: MLflow has no run"):
+        compare()
 
 
 def test_an_interrupted_registration_is_completed(
