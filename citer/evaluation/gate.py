@@ -124,34 +124,34 @@ class Gate:
         *,
         certified: bool,
         champion_conditions: Conditions | None = None,
-        no_bar: str = "",
+        set_aside: str = "",
     ) -> Decision:
         """Decide whether to promote the challenger, whose rule must be `certified` on validation.
 
-        A champion that does not keep the promise of this gate is no bar, nor one with a reason
-        `no_bar`. The challenger is not promoted if it cannot be compared with one that is.
+        A champion is set aside if it does not keep the promise of this gate, or for the reason
+        `set_aside`. The challenger is not promoted if it cannot be compared with another one.
         """
         if broken := self._broken_promise(challenger, llm_alone.graded, certified):
             return Decision(False, broken)
         if champion is None:
             return self._first(challenger, llm_alone, "no champion yet")
-        if not no_bar and champion_conditions != self.conditions:
+        if not set_aside and champion_conditions != self.conditions:
             measured = f"measured by {self.conditions}, the champion by {champion_conditions}"
             return Decision(False, UNCOMPARED.format(difference=measured))
-        if no_bar := no_bar or self.no_bar(champion.bound):
-            return self._first(challenger, llm_alone, f"the champion {no_bar}")
+        if reason := set_aside or self.outdated(champion.bound):
+            return self._first(challenger, llm_alone, f"the champion {reason}")
         if not in_common(challenger.graded, champion.graded):
             apart = "no test question in common with the champion's"
             return Decision(False, UNCOMPARED.format(difference=apart))
         return self._beside_champion(challenger, champion)
 
-    def no_bar(self, bound: float) -> str:
+    def outdated(self, bound: float) -> str:
         """Say that a champion with this bound does not keep the promise; empty if it does."""
         if bound <= self.epsilon:
             return ""
         return (
             f"does not keep the promise that is asked now (bound {bound:.3f} at confidence "
-            f"{1 - self.delta:g}, expected at most {self.epsilon:g}) and is no bar"
+            f"{1 - self.delta:g}, expected at most {self.epsilon:g}) and is set aside"
         )
 
     def _counted(self, challenger: GradedAnswers, llm_alone: GradedAnswers) -> list[bool]:
@@ -179,7 +179,7 @@ class Gate:
         return ""
 
     def _first(self, challenger: Answered, llm_alone: Answered, why: str) -> Decision:
-        """Without a champion that is a bar, require enough questions, and fewer bytes.
+        """Without a champion to compare with, require enough questions, and fewer bytes.
 
         `why` says why there is none.
         """

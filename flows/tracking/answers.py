@@ -62,7 +62,7 @@ def judge(challenger: Run, champion: Run | None, params: Params, revoked: str = 
         _answered(own, ALONE, serve),
         certified=threshold(own)["certified"],
         champion_conditions=Conditions.stored(champion.data.tags) if champion else None,
-        no_bar=revoked or (elsewhere(other, serve) if champion else ""),
+        set_aside=revoked or (elsewhere(other, serve) if champion else ""),
     )
 
 
@@ -86,7 +86,7 @@ def elsewhere(run_id: str, serve: ServeParams) -> str:
     by_count = serve.engine == "citer" and rule.visit == "every" and rule.cap == rule.at
     if not rule.asks_slm or by_count or rule.cap == cap(serve):
         return ""
-    return f"was certified for another place (its rule: `{rule:.4g}`) and is no bar"
+    return f"was certified for another place (its rule: `{rule:.4g}`) and is set aside"
 
 
 def risk_bound(deployed: Mapping[str, Any], delta: float) -> float:

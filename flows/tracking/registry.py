@@ -281,7 +281,7 @@ def _revoked(champion: ModelVersion) -> str:
     standing = standing_of(evidence, version)
     if not standing.place:
         return ""
-    return f"has a promise that traffic revoked (`{standing.rule}` is in force) and is no bar"
+    return f"has a promise that traffic revoked (`{standing.rule}` is in force) and is set aside"
 
 
 def _same(store: Store, name: str, run: Run) -> ModelVersion | None:

@@ -47,10 +47,10 @@ def test_a_champion_that_was_measured_otherwise_is_not_compared(conditions, meas
     assert beside(FAITHFUL, outcomes(200, 0, 10)).promote
 
 
-def test_a_champion_that_is_no_bar_may_have_been_measured_otherwise():
+def test_a_champion_that_is_set_aside_may_have_been_measured_otherwise():
     answered = map(Answered, (outcomes(200, 0, 10), outcomes(196, 4), outcomes(200, 0, 100)))
     measured = {"champion_conditions": Conditions()}
-    decision = GATE.decide(*answered, certified=True, no_bar="is gone", **measured)
+    decision = GATE.decide(*answered, certified=True, set_aside="is gone", **measured)
     moved = "it moves 0.100 of the LLM's bytes at batch 1, on 200 common questions"
     said = f"the champion is gone: its rule keeps the promised bound, and {moved}"
     assert decision == Decision(True, said)

@@ -38,13 +38,13 @@ def decide(challenger: Answered, champion: Answered, conditions: Conditions = ST
     )
 
 
-def test_a_champion_that_breaks_the_promise_now_asked_is_no_bar():
+def test_a_champion_that_breaks_the_promise_now_asked_is_set_aside():
     """The challenger keeps the stricter one, for 1.28 of the champion's bytes."""
     promote, reason = decide(answered(64, KEPT), answered(50, BROKEN))
     assert promote
     assert reason == (
         "the champion does not keep the promise that is asked now (bound 0.036 at confidence 0.95, "
-        "expected at most 0.02) and is no bar: its rule keeps the promised bound, and it moves "
+        "expected at most 0.02) and is set aside: its rule keeps the promised bound, and it moves "
         "0.640 of the LLM's bytes at batch 1, on 200 common questions"
     )
     promote, reason = decide(answered(64, KEPT), answered(50, KEPT))
@@ -56,10 +56,10 @@ def test_a_champion_that_breaks_the_promise_now_asked_is_no_bar():
     ("challenger", "reason"),
     [
         (answered(64, BROKEN), "no rule cheaper than the LLM keeps the promised bound"),
-        (answered(101, KEPT), "is no bar: it moves 1.010 of the LLM's bytes"),
+        (answered(101, KEPT), "is set aside: it moves 1.010 of the LLM's bytes"),
         (
             Answered(dict.fromkeys(QUESTIONS[:9], Graded(True, 40)), None, KEPT),
-            "is no bar: on test the LLM is right on 9 questions, expected at least 160",
+            "is set aside: on test the LLM is right on 9 questions, expected at least 160",
         ),
         (
             Answered({q: Graded(q not in QUESTIONS[:5], 40) for q in QUESTIONS}, None, KEPT),

@@ -119,7 +119,7 @@ def test_a_revoked_promise_ends_in_a_new_champion_that_serves(server: Server) ->
         stricter = str(before.promise.rules[1])
         until(lambda: client.ask("Why?")["rule"] == stricter, 60)
         message = until(lambda: server.ended("cpu"), 1800)["state"]["message"]
-        revoked = f"has a promise that traffic revoked (`{stricter}` is in force) and is no bar"
+        revoked = f"has a promise that traffic revoked (`{stricter}` is in force) and is set aside"
         assert message.startswith(f"citer-router version 2 promoted: the champion {revoked}: ")
         until(lambda: client.ask("Why?")["version"] == "citer-router/2", 60)
         rule = Rule.parse(client.ask("Why?")["rule"])

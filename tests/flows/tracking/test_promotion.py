@@ -44,7 +44,7 @@ def test_a_first_router_without_bound_or_gain_or_right_answers_is_kept_back(
     assert version(2).tags["decision"] == "kept back"
 
 
-def test_a_champion_of_another_place_is_no_bar(registered: Path) -> None:
+def test_a_champion_of_another_place_is_set_aside(registered: Path) -> None:
     change_params("serve", engine="vllm", cap=4)
     dearer = {"cost": 0.6, "rule": replace(RULE, cap=4)}
     retrain(2, **dearer)
