@@ -88,33 +88,17 @@ class Finding(NamedTuple):
 
 def add_to_report(path: Path, finding: Finding) -> None:
     """Add a finding to a JSON report, in place of an earlier one with the same name."""
-    report = read_json(path) if path.exists() else []
-    new = finding._asdict() | {
-        "value": _rounded(finding.value),
-        "details": {name: _rounded(value) for name, value in finding.details.items()},
-        "machine": machine(),
-    }
-    kept = [old for old in report if _name(old) != _name(new)]
-    write_json(path, sorted([*kept, new], key=_name))
-
-
-def _name(finding: dict[str, Any]) -> tuple[str, str, str]:
-    return finding["row"], finding["pair"], finding["what"]
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
+    known = read_json(path) if path.exists() else []
+    found = [*known, finding._asdict() | {"machine": machine()}]
+    named = {(each["row"], each["pair"], each["what"]): each for each in found}
+    write_json(path, [named[name] for name in sorted(named)])
 
 
 def print_report(findings: Sequence[Finding]) -> None:
-    rows = [
-        each._asdict()
-        | {
-            "value": _shown(each.value),
-            "details": ", ".join(f"{name} {_shown(value)}" for name, value in each.details.items()),
-        }
-        for each in findings
-    ]
+    rows = [each._asdict() for each in findings]
+    for row in rows:
+        details = (f"{name} {_shown(value)}" for name, value in row["details"].items())
+        row |= {"value": _shown(row["value"]), "details": ", ".join(details)}
     print(markdown(rows))
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
 

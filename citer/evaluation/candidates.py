@@ -7,7 +7,8 @@ A candidate belongs to one method. Known methods are points of this space:
     citer_s       CITER-S (the same paper): `score` by `contested_llm`, of either width
     co_llm        Co-LLM (arXiv 2403.03870): `score` by `co_llm`, of either width; the SLM is not
                   trained with it
-    entropy       a threshold on certainty: `score` by `entropy` or `probability`
+    entropy       a threshold on certainty: `score` by `entropy` or `probability`; at 0 it is the
+                  SLM alone
     bild          BiLD (Big Little Decoder, arXiv 2302.07863): by a certainty, with audits
     speculative   speculative decoding (arXiv 2211.17192): `every γ audit 1`, also with `cap γ`
     lookup        prompt lookup decoding: `every γ audit 1 from lookup`
@@ -111,7 +112,8 @@ def _visits(
         return []
     risky: Visits = [("risk", rho) for rho in params.risks if audit]
     if name:
-        return [*(("score", tau) for tau in taus[name]), *risky]
+        never = [0.0] if name == "probability" and not audit else []
+        return [*(("score", tau) for tau in (*never, *taus[name])), *risky]
     gammas = [gamma for gamma in params.gammas if audit and (not cap or gamma <= cap)]
     every: Visits = [("every", gamma) for gamma in gammas]
     return [*every, *risky] if drafter == "lookup" else every

@@ -2,7 +2,8 @@
 
 An exact rule gives the LLM's own text, so the SLM's drafts follow the LLM's answer up to the first
 one that differs. The scores of drafts after that are not known; those of the LLM's tokens at the
-same positions take their place. So do the tokens that a lookup would copy there.
+same positions take their place. So do the tokens that a lookup would copy there. Where a draft was
+wrong, the SLM does not end with the LLM's answer: its last known score stands for later ones.
 """
 
 from collections import deque
@@ -48,6 +49,9 @@ SEVERAL = [  # as different as the candidates of a run
         "risk 0.8 audit 1 by probability",
     )
 ]
+
+
+BEYOND = 16  # drafts after the end of the LLM's answer, at most
 
 
 class Forced(NamedTuple):
@@ -153,10 +157,11 @@ def visits(rule: Rule | None, answer: Forced) -> list[Visit]:
     copies = answer.copies if rule.draft != "slm" else ()
     while written < len(drafts):
         run = _run(rule, drafts[written:])
-        kept = next((n for n, draft in enumerate(run) if not draft.agrees), len(run))
-        copied = tuple(n for n in range(written, written + len(run)) if copies and copies[n])
+        kept = _kept(run)
+        end = written + len(run)
+        copied = tuple(written + n for n, copy in enumerate(copies[written:end]) if copy)
         # An EOS at the end is judged unread.
-        seen = min(written + len(run), len(drafts) - 1)
+        seen = end - (end == len(drafts) and kept == len(run))
         made.append(Visit(len(run) - len(copied), seen, written + kept, copied=copied))
         written += kept + 1
     return made
@@ -172,11 +177,17 @@ def _drafts(rule: Rule, answer: Forced) -> list[Guess | None]:
     return [copy or draft for copy, draft in zip(answer.copies, by_slm, strict=True)]
 
 
+def _kept(run: Sequence[Guess]) -> int:
+    """Return the number of drafts before the first wrong one."""
+    return next((n for n, draft in enumerate(run) if not draft.agrees), len(run))
+
+
 def _run(rule: Rule, drafts: Sequence[Guess | None]) -> list[Guess]:
     """Return the drafts up to the next visit."""
     risk, made = 1.0, list[Guess]()
-    for draft in drafts:
-        if not draft:
+    beyond = 0 if rule.draft == "lookup" else BEYOND
+    for draft in chain(drafts, repeat(drafts[-1], beyond)):
+        if not draft or (len(made) >= len(drafts) and _kept(made) == len(made)):
             break
         made.append(draft)
         risk *= draft.score

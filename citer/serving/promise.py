@@ -35,6 +35,7 @@ class Promise(BaseModel):
     same: Limit  # of P(answer differs from the LLM's), for all others
     delta: Limit  # 1 - the confidence
     sampling: str = "greedy"  # of the answers that it is about, as in `Conditions`
+    max_new_tokens: int | None = None  # of these answers; None: registered by an earlier citer
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -56,18 +57,25 @@ def path_back(deployed: Rule, steps: Sequence[Mapping[str, Any]]) -> list[Rule]:
     """Return the deployed rule, and the rules to step back to (`path.json` has the steps).
 
     Each next rule is the cheapest certified one that lost at most half as many validation
-    questions, and no more held-out ones. The last one is exact, or the LLM alone. None of them
-    costs more than the LLM.
+    questions, and no more held-out ones. The last one is exact, or the LLM alone. Each of the
+    others is cheaper than the last.
     """
-    path, last = [deployed], next(each for each in steps if Rule.parse(each["rule"]) == deployed)
-    passed = [each for each in steps if each["passed"] and each["validation"]["cost"] < 1]
-    while stricter := [each for each in passed if _halves(each, last)]:
-        last = min(stricter, key=lambda each: each["validation"]["cost"])
-        path.append(Rule.parse(last["rule"]))
-    exact = (each for each in passed if Rule.parse(each["rule"]).exact)
-    safest = min(exact, key=lambda each: each["validation"]["cost"], default=None)
-    end = Rule.parse(safest["rule"]) if safest else LLM
-    return [*(rule for rule in path if not rule.exact), end]
+    path, last = [deployed], next(each for each in steps if _rule(each) == deployed)
+    passed = [each for each in steps if each["passed"] and _cost(each) < 1]
+    safest = min((each for each in passed if _rule(each).exact), key=_cost, default=None)
+    cheaper = [each for each in passed if not safest or _cost(each) < _cost(safest)]
+    while stricter := [each for each in cheaper if _halves(each, last)]:
+        last = min(stricter, key=_cost)
+        path.append(_rule(last))
+    return [*(rule for rule in path if not rule.exact), _rule(safest) if safest else LLM]
+
+
+def _rule(step: Mapping[str, Any]) -> Rule:
+    return Rule.parse(step["rule"])
+
+
+def _cost(step: Mapping[str, Any]) -> float:
+    return float(step["validation"]["cost"])
 
 
 def _halves(step: Mapping[str, Any], last: Mapping[str, Any]) -> bool:

@@ -61,7 +61,7 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
         # MLflow warns without an input example; with one it would load the whole pair here.
         simplefilter("ignore", UserWarning)
         bundle = Path(folder) / "bundle"
-        assemble(bundle, router, report, slm)
+        assemble(bundle, router, report, slm, params)
         mlflow.pyfunc.log_model(
             name="router",
             python_model=str(SERVING),
@@ -79,7 +79,7 @@ def log_router(router: Path, report: Path, slm: str, params: Params) -> None:
         )
 
 
-def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
+def assemble(bundle: Path, router: Path, report: Path, slm: str, params: Params) -> None:
     """Write `bundle`: the router, and its card with what its server needs besides.
 
     That is the SLM's URI, and from `report` the chosen rule and its promise.
@@ -91,18 +91,17 @@ def assemble(bundle: Path, router: Path, report: Path, slm: str) -> None:
     }
     card = read_json(bundle / "router.json") | own
     card["slm"]["kept"] = slm
-    if promise := promised(report, card["threshold"]):
+    if promise := promised(report, card["threshold"], params.decode.max_new_tokens):
         card[CARD_KEY] = promise.model_dump()
     write_json(bundle / "router.json", card)
 
 
-def promised(report: Path, chosen: dict[str, Any]) -> Promise | None:
+def promised(report: Path, chosen: dict[str, Any], most: int) -> Promise | None:
     """Return the promise of a chosen rule, None if no traffic can break it.
 
-    An accuracy's promise says nothing of answers that cannot be graded. They are unlike the LLM's
-    at most as often as not both are right: their limit is an upper bound of that on the test
-    questions. A fidelity's promise is of all answers, and says nothing of those that the LLM has
-    right.
+    It is about answers of at most `most` tokens. An accuracy's promise says nothing of answers
+    that cannot be graded. They are unlike the LLM's at most as often as not both are right: their
+    limit is an upper bound of that on the test questions. A fidelity's promise is of all answers.
     """
     rule, epsilon, delta = Rule(**chosen["rule"]), chosen["epsilon"], chosen["delta"]
     if not chosen["certified"] or is_own(rule):
@@ -116,7 +115,8 @@ def promised(report: Path, chosen: dict[str, Any]) -> Promise | None:
         unlike = sum(not (answer.correct and llm[key].correct) for key, answer in routed.items())
         graded, same = epsilon, min(max(epsilon, upper_bound(unlike, len(routed), delta)), 0.99)
     path = [str(each) for each in path_back(rule, read_json(report / "path.json"))]
-    return Promise(path=path, graded=graded, same=same, delta=delta, sampling=of.sampling)
+    limits: dict[str, Any] = {"graded": graded, "same": same, "delta": delta}
+    return Promise(path=path, sampling=of.sampling, max_new_tokens=most, **limits)
 
 
 def keep_slm(store: Store) -> str:

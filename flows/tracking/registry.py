@@ -18,6 +18,7 @@ from citer.config.params import Params, load_params
 from citer.data.problems import read_problems
 from citer.data.traffic import TRAFFIC
 from citer.errors import InputError, without_password
+from citer.evaluation.choice import least_questions
 from citer.evaluation.gate import Decision
 from citer.progress import say
 from citer.serving.evidence import Evidence, evidence_place, is_there
@@ -45,9 +46,9 @@ PROMOTED, KEPT_BACK = "promoted", "kept back"
 AGAINST = "judged_against"  # a tag: the number of the champion that the gate compared, or none
 PROMOTE_ANOTHER = "promote another version with `citer promote`"
 UNSEEN = (
-    "no validation question comes from traffic, so the new promise says nothing about it; let "
-    "prepare.traffic and prepare.shares.validation bring some, with right answers or with "
-    "evaluate.against: llm, or run `citer promote VERSION`"
+    "{seen} validation questions come from traffic, too few for a promise about it, expected at "
+    "least {enough}; let prepare.traffic and prepare.shares.validation bring more, with right "
+    "answers or with evaluate.against: llm, or run `citer promote VERSION`"
 )
 DESCRIPTION = (
     "Routers between a small and a large language model, each with its finetuned small model. "
@@ -258,15 +259,12 @@ def _decision(last: ModelVersion, champion: ModelVersion | None, params: Params)
     revoked = _revoked(champion) if champion else ""
     decision = judge(challenger, before, params, revoked)
     exact = deployed(challenger.info.run_id).rule.exact
-    if not (revoked and decision.promote) or exact or _judged_by_traffic():
+    seen = sum(each.source == TRAFFIC for each in read_problems(paths.referenced("validation")))
+    enough = least_questions(params.evaluate.epsilon, params.evaluate.delta)
+    if not (revoked and decision.promote) or exact or seen >= enough:
         return decision
-    return Decision(False, f"the champion {revoked}; {UNSEEN}")
-
-
-def _judged_by_traffic() -> bool:
-    """Return whether validation has questions of traffic."""
-    validation = read_problems(paths.referenced("validation"))
-    return any(problem.source == TRAFFIC for problem in validation)
+    unseen = UNSEEN.format(seen=seen, enough=enough)
+    return Decision(False, f"the champion {revoked}; {unseen}")
 
 
 def _revoked(champion: ModelVersion) -> str:

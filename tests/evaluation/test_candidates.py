@@ -27,6 +27,7 @@ NAMED = [*CERTAINTIES, *SCORERS]
 DRAFTERS: list[Drafter] = ["slm", "lookup", "both"]
 TAUS = {name: [0.3 + n / 100, 0.6 + n / 100] for n, name in enumerate(NAMED)}
 AUDITS = [0.3, 1.0]
+NEVER = Rule("score", 0.0, 0.0, "probability")  # the SLM alone
 
 
 def lines_for(*wanted: CandidateName, cap: int = 0) -> list[Line]:
@@ -44,8 +45,9 @@ def rules_of(lines: list[Line], drafter: Drafter) -> list[Rule]:
 
 
 def test_every_scorer_has_the_same_visits_and_audits(lines: list[Line]) -> None:
-    """Only the places of τ differ: they are quantiles of its own scores."""
+    """Only the places of τ differ: they are quantiles of its own scores. `score 0` needs none."""
     rules = sorted(rules_of(lines, "slm"), key=lambda rule: rule.by)
+    rules.remove(NEVER)
     settings = {
         name: sorted((r.visit, r.at if r.visit != "score" else "τ", r.audit, r.cap) for r in own)
         for name, own in groupby(rules, key=lambda rule: rule.by)
@@ -66,6 +68,7 @@ def test_lookups_have_the_same_grid_for_every_scorer_if_they_are_tried(lines: li
     """All with audits. A lookup alone has scores of its own, so that no scorer is asked."""
     both = {replace(rule, draft="slm") for rule in rules_of(lines, "both")}
     assert both == {rule for rule in rules_of(lines, "slm") if rule.audit and not rule.cap}
+    assert NEVER not in both
     alone = {replace(rule, draft="slm") for rule in rules_of(lines, "lookup")}
     risks = {Rule("risk", rho, beta) for rho in PARAMS.risks for beta in AUDITS}
     assert alone == risks | {rule for rule in both if not rule.by}

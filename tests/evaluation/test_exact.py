@@ -35,9 +35,10 @@ def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> Non
 
     A wrong draft may be an EOS, which ends a run of drafts: answers with one are left out.
     """
-    rule, engine = Rule.parse(text), Engine(study.pair, 6, study.params.decode.max_new_tokens)
-    asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
-    compared = 0
+    rule, limit = Rule.parse(text), study.params.decode.max_new_tokens
+    short, engine = (Engine(study.pair, 6, most) for most in (limit, limit + 16))
+    asked = ask(short, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
+    compared = whole = 0
     for reply in (reply for reply in asked.replies if not reply.truncated):
         [own] = read_by_slm(study.pair, [reply], 1)
         [answer] = engine.decode([request(reply.problem, study.pair)], routed(Router({}), rule))
@@ -46,7 +47,11 @@ def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> Non
             seen = [(visit.drafted, visit.kept) for visit in visits(rule, own)]
             assert seen[:-1] == made[:-1]
             compared += 1
+            if made[-1][0] == rule.at:
+                assert seen[-1] == made[-1]
+                whole += 1
     assert compared
+    assert whole or rule.at == 8  # these last runs end by an EOS
 
 
 @pytest.mark.parametrize("drafter", ["lookup", "both"])
@@ -120,6 +125,17 @@ def test_drafts_go_on_after_a_wrong_one_until_a_visit_is_due() -> None:
     assert visits(Rule("every", 2, 1.0), answer) == [Visit(2, 2, 1), Visit(2, 4, 4)]
 
 
+def test_after_a_wrong_draft_the_slm_does_not_end_with_the_answer() -> None:
+    """It drafts on by its last known score, 16 tokens at most; a lookup ends."""
+    answer = Forced(5, [True, False], {"probability": [1.0, 0.8]}, [Guess(False, 0.8)] * 2)
+    assert visits(Rule("every", 4, 1.0), answer) == [Visit(4, 4, 1)]
+    assert visits(Rule("risk", 0.5, 1.0, "probability"), answer) == [Visit(5, 5, 1)]
+    sure = answer._replace(scores={"probability": [1.0, 1.0]})
+    assert visits(Rule("risk", 0.5, 1.0, "probability"), sure) == [Visit(18, 18, 1)]
+    lookup = Rule("every", 4, 1.0, draft="lookup")
+    assert visits(lookup, answer)[0] == Visit(0, 2, 0, copied=(0, 1))
+
+
 def test_an_agreement_has_the_forwards_of_each_rule_in_each_batch() -> None:
     """The answers are alike, so that a batch of n shares each forward among n."""
     answer = Forced(
@@ -132,7 +148,7 @@ def test_an_agreement_has_the_forwards_of_each_rule_in_each_batch() -> None:
         (BOUND, 7, 1),
         ("every 2 audit 1", 6, 3),  # the first draft is rejected; then twice two, and a token more
         ("risk 0.4 audit 1 by probability", 6, 3),  # .5 x .5 < .4: the same
-        ("risk 0.4 audit 1 by entropy", 7 + 6, 2),  # it drafts up to the end, and once again
+        ("risk 0.4 audit 1 by entropy", 7 + 16 + 6, 2),  # far beyond the end, and once again
     ):
         shared = [pytest.approx((slm / batch.slots, llm / batch.slots)) for batch in COLUMNS]
         assert found.rules[rule] == shared

@@ -117,6 +117,13 @@ def test_no_rule_of_the_path_costs_more_than_the_llm_alone() -> None:
     assert path_back(deployed, dear) == [deployed, LLM]
 
 
+def test_no_rule_of_the_path_costs_more_than_the_exact_one() -> None:
+    """In half precision an exact rule may lose an answer, so that others are safer."""
+    deployed, exact = Rule.parse("score 0.4"), Rule.parse("every 4 audit 1")
+    steps = [row("every 4 audit 1", 0.25, 1), row("score 0.9", 0.6, 0), row("score 0.4", 0.2, 4)]
+    assert path_back(deployed, steps) == [deployed, exact]
+
+
 def test_a_step_forward_without_evidence_is_none() -> None:
     """Two people may have asked for the same step at once."""
     found = standing()

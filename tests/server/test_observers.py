@@ -48,6 +48,18 @@ def test_a_release_says_what_is_promised(
     assert shown(made, "lapsed") == 0
 
 
+def test_a_server_of_longer_answers_says_what_was_tested(
+    kin: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release_of, _ = observing(tmp_path)
+    limit = deployed(kin).engine.limits.max_new_tokens
+    for tested, warned in ((limit, False), (limit - 1, True)):
+        bundle = write_promised(kin, tmp_path / f"{tested}", max_new_tokens=tested)
+        assert release_of(VERSION, bundle, deployed(kin)).keeper
+        found = f"at most {tested} tokens, here they may have {limit} (answer.max_new_tokens)"
+        assert (found in said(capsys)) == warned
+
+
 def test_a_release_that_cannot_be_watched_says_why(
     kin: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

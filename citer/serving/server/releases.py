@@ -90,7 +90,10 @@ class Releases:
         except InputError as error:
             say(f"{version}: no promise is watched: {error}")
             return None
-        serve = self.params.serve
+        serve, limit = self.params.serve, deployment.engine.limits.max_new_tokens
+        if promise.max_new_tokens and limit > promise.max_new_tokens:
+            tested = f"{version} was tested on answers of at most {promise.max_new_tokens} tokens"
+            say(f"{tested}, here they may have {limit} (answer.max_new_tokens)", style="yellow")
         # A retraining may begin after a step at once, and reads tables only.
         flush = self.traffic.flush if self.traffic else None
         made = Keeper(version, promise, self.evidence, serve, self._tell, self._judge, flush)

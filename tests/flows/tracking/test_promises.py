@@ -55,24 +55,24 @@ def test_a_registration_stores_the_promise_with_the_rules_to_step_back_to(projec
     unlike = beta.ppf(0.95, 50 + 1, QUESTIONS - 50)
     path = [str(RULE), "risk 0.9375 audit 0.1", "risk 0.75 audit 1.0"]
     assert kept.same == pytest.approx(unlike)
-    assert kept == Promise(path=path, graded=0.05, same=kept.same, delta=0.05)
+    about = {"same": kept.same, "delta": 0.05, "max_new_tokens": 8}
+    assert kept == Promise(path=path, graded=0.05, **about)
 
 
 def test_a_fidelity_is_promised_of_all_answers(project: Path) -> None:
     retrain(1, correct=150, llm_correct=200, conditions=Conditions(FIDELITY))
-    kept = promised(paths.report(1), read_json(paths.report(1) / "threshold.json"))
-    assert kept == Promise(
-        path=[str(RULE), "risk 0.75 audit 1.0"], graded=None, same=0.05, delta=0.05
-    )
+    kept = promised(paths.report(1), read_json(paths.report(1) / "threshold.json"), 8)
+    path, about = [str(RULE), "risk 0.75 audit 1.0"], {"delta": 0.05, "max_new_tokens": 8}
+    assert kept == Promise(path=path, graded=None, same=0.05, **about)
 
 
 @pytest.mark.parametrize("rule", [Rule("risk", 0.8, 1.0), LLM])
 def test_answers_that_are_the_llms_own_need_no_promise(project: Path, rule: Rule) -> None:
     retrain(1)
     chosen = read_json(paths.report(1) / "threshold.json")
-    assert promised(paths.report(1), chosen)
-    assert promised(paths.report(1), chosen | {"rule": asdict(rule)}) is None
-    assert promised(paths.report(1), chosen | {"certified": False}) is None
+    assert promised(paths.report(1), chosen, 8)
+    assert promised(paths.report(1), chosen | {"rule": asdict(rule)}, 8) is None
+    assert promised(paths.report(1), chosen | {"certified": False}, 8) is None
 
 
 def test_mlflow_has_the_evidence_over_time_and_each_step_once(project: Path) -> None:
@@ -131,8 +131,9 @@ def test_of_a_folder_mlflow_is_told_nothing(
     assert "MLflow does not know where its promise stands" in caplog.text
 
 
-def validated_by(source: str) -> None:
-    write_problems(paths.referenced("validation"), [replace(QUESTION, source=source)], {})
+def validated_by_traffic(count: int) -> None:
+    asked = [replace(QUESTION, source=TRAFFIC)] * count + [QUESTION]
+    write_problems(paths.referenced("validation"), asked, {})
 
 
 def test_after_traffic_has_revoked_a_promise_only_one_about_traffic_follows(project: Path) -> None:
@@ -140,15 +141,15 @@ def test_after_traffic_has_revoked_a_promise_only_one_about_traffic_follows(proj
     register()
     lose(keeper(), 3)
     retrain(2, cost=0.4)
-    validated_by("toy")
+    validated_by_traffic(62)  # 63 are enough for a promise, with ε = δ = .05
     register()
     said = "the champion has a promise that traffic revoked (`risk 0.9375 audit 0.1` is in force)"
     reason = version(4).tags["reason"]
-    unseen = "no validation question comes from traffic, so"
+    unseen = "62 validation questions come from traffic, too few"
     assert reason.startswith(f"{said} and is set aside; {unseen}")
     assert version(4).tags["decision"] == "kept back"
     retrain(3, cost=0.9)  # dearer than the champion, whose rule no longer serves
-    validated_by(TRAFFIC)
+    validated_by_traffic(63)
     register()
     assert version(6).tags["reason"].startswith(f"{said} and is set aside: its rule keeps the ")
     assert version(6).tags["decision"] == "promoted"
@@ -159,7 +160,7 @@ def test_after_traffic_has_revoked_a_promise_an_exact_rule_may_follow(project: P
     register()
     lose(keeper(), 3)
     retrain(2, cost=0.4, rule=Rule.parse("risk 0.75 audit 1"))
-    validated_by("toy")
+    validated_by_traffic(0)
     register()
     assert version(4).tags["decision"] == "promoted"
 
@@ -186,7 +187,7 @@ def test_of_a_new_champion_there_is_no_evidence_yet(project: Path) -> None:
     register()
     lose(keeper(), 3)
     retrain(3, cost=0.9)
-    validated_by(TRAFFIC)
+    validated_by_traffic(63)
     register()
     retrain(4, cost=0.3)
     register()
