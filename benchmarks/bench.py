@@ -1,9 +1,8 @@
 """`citer bench`: compare routed decoding with each model alone, and with what bytes predict."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from transformers.utils import logging
@@ -29,7 +28,7 @@ def run(requested: Sequence[str], pairs: Sequence[str], threads: int | None, out
     """
     rows = [ROWS[name] for name in chosen("row", requested, [*ROWS])]
     names = chosen("pair", pairs, pair_names())
-    plan = {name: [row for row in rows if name in row.pairs] for name in names}
+    plan = {name: [row for row, known in rows if name in known] for name in names}
     if not any(plan.values()):
         raise InputError(f"bench: {', '.join(requested)}: not measured on {', '.join(plan)}")
     check_target(out)
@@ -39,7 +38,7 @@ def run(requested: Sequence[str], pairs: Sequence[str], threads: int | None, out
     findings = []
     for name, planned in plan.items():
         for row in planned:
-            findings.append(row.measure(make_subject(name)))
+            findings.append(row(make_subject(name)))
             add_to_report(out, findings[-1])  # now, because the next row may take an hour
     print_report(findings)
 
@@ -115,14 +114,5 @@ def prediction_by_bytes(subject: Subject) -> float:
     return moved[0] / moved[1]
 
 
-class Row(NamedTuple):
-    """A row of the table in README.md: the function that measures it, and the pairs."""
-
-    measure: Callable[[Subject], Finding]
-    pairs: Sequence[str]
-
-
-ROWS = {
-    "alone": Row(against_llm, ("cpu-bf16", "gpu")),
-    "graphs": Row(against_bytes, ("gpu",)),
-}
+# The functions that measure the rows of the table in README.md, and their pairs.
+ROWS = {"alone": (against_llm, ("cpu-bf16", "gpu")), "graphs": (against_bytes, ("gpu",))}

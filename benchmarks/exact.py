@@ -13,7 +13,6 @@ killed study continues there.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from math import log
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -61,13 +60,14 @@ class Read(NamedTuple):
     starts: Sequence[int]  # of the answers, and the end of the last one
     agrees_N: np.ndarray  # whether the SLM's choice is the LLM's token
     feature_NF: np.ndarray  # float16, as heads read them
+    most: int  # tokens of an answer
 
     def answers(self, score_N: np.ndarray) -> list[Forced]:
         """Return all answers, with one score for each draft of the SLM."""
-        places = zip(self.prompts, pairwise(self.starts), strict=True)
+        parts = (np.split(each_N, self.starts[1:-1]) for each_N in (self.agrees_N, score_N))
         return [
-            Forced(prompt, self.agrees_N[a:b].tolist(), {"own": score_N[a:b].tolist()}, [])
-            for prompt, (a, b) in places
+            Forced(prompt, agrees.tolist(), {"own": own.tolist()}, [], self.most - len(own))
+            for prompt, agrees, own in zip(self.prompts, *parts, strict=True)
         ]
 
 
@@ -88,7 +88,7 @@ def study(params: Params, work: Path, name: str, most: int | None) -> None:
     pair, executor = open_pair(base_pair(params), params.pair, params.workers)
     found = {split: _answered(pair, executor, params, own, work) for split, own in asked.items()}
     found["preference"] = found["preference"][:most]
-    read = {split: _read(pair, own, params.score.batch_tokens) for split, own in found.items()}
+    read = {split: _read(pair, own, params) for split, own in found.items()}
     heads = trained(read["preference"], params, pair.slm.device)
     made_for = pair.identity | {"prompts": params.prompts.model_dump(mode="json")}
     write_bundle(work / name, Router({name: own[0] for name, own in heads.items()}), made_for)
@@ -126,19 +126,19 @@ def _described(found: Sequence[Result], read: Read) -> str:
     return f"{split}: {counted}, {read.agrees_N.mean():.1%} of them the SLM's choice"
 
 
-def _read(pair: Pair, found: Sequence[Result], batch_tokens: int) -> Read:
-    """Let the SLM read the LLM's answers, in forwards of at most `batch_tokens` padded tokens."""
+def _read(pair: Pair, found: Sequence[Result], params: Params) -> Read:
+    """Let the SLM read the LLM's answers."""
     prompts = [request(each.problem, pair).prompt_ids for each in found]
     asked = zip(prompts, found, strict=True)
     texts = [Text([*prompt, *each.token_ids], len(prompt)) for prompt, each in asked]
     parts = dict[int, tuple[np.ndarray, np.ndarray]]()
-    for batch in length_buckets([len(text.ids) for text in texts], batch_tokens):
+    for batch in length_buckets([len(text.ids) for text in texts], params.score.batch_tokens):
         parts |= zip(batch, _columns(pair, [texts[n] for n in batch]), strict=True)
     agrees, features = zip(*(parts[n] for n in range(len(texts))), strict=True)
     starts = np.cumsum([0, *map(len, agrees)]).tolist()
     ids = [each.problem.problem_id for each in found]
     joined = np.concatenate(agrees), np.concatenate(features)
-    return Read(ids, [*map(len, prompts)], starts, *joined)
+    return Read(ids, [*map(len, prompts)], starts, *joined, params.decode.max_new_tokens)
 
 
 @torch.inference_mode()

@@ -135,7 +135,8 @@ def pairs(study: Pairs, work: Path, target: Path) -> None:
 
 def measured(study: Pairs, subject: Subject, clone: Path) -> Row:
     """Make a pair with its questions, run its stages, and compare its rules."""
-    make_clone(clone)
+    if not clone.exists():
+        subprocess.run(["git", "clone", "--quiet", str(Path.cwd()), str(clone)], check=True)
     for task in toy.FAMILIES:
         for split, rows in rows_of(study, subject, task).items():
             text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -154,12 +155,6 @@ def measured(study: Pairs, subject: Subject, clone: Path) -> Row:
     epsilon = load_params(clone / "params.yaml").evaluate.epsilon
     rivals = pq.read_table(clone / paths.RIVALS / "outcomes.parquet")
     return {"fatal": float(1 - labels.mean())} | compared(rivals, tables, deployed, epsilon)
-
-
-def make_clone(clone: Path) -> None:
-    """Clone this project, unless the clone exists."""
-    if not clone.exists():
-        subprocess.run(["git", "clone", "--quiet", str(Path.cwd()), str(clone)], check=True)
 
 
 def run_stages(clone: Path, settings: str) -> None:
@@ -253,9 +248,6 @@ def picture(found: Mapping[str, Row]) -> alt.FacetChart:
 def read_study(name: str) -> Pairs:
     """Read a study's file."""
     path = STUDIES / f"{name}.yaml"
-    if not path.exists():
-        known = ", ".join(sorted(each.stem for each in STUDIES.glob("*.yaml")))
-        raise InputError(f"{name}: no such study; expected {known}")
     content = yaml.safe_load(read_text(path))
     try:
         return Pairs.model_validate(content)

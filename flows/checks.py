@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import AnyHttpUrl, TypeAdapter, ValidationError
 
+from citer.config.pair import PairParams
 from citer.errors import InputError
 from citer.storage import tables
 
@@ -24,7 +25,11 @@ def check_target(target: str) -> None:
         raise InputError(f"{target}: {TARGET}") from None
 
 
-def check_writable() -> None:
-    """Raise InputError with the first file of the project that cannot be written."""
+def check_project(pair: PairParams) -> None:
+    """Raise InputError with the first file that cannot be written, or the first missing model."""
     for name in WRITTEN:
         tables.check_target(Path(name))
+    for name, folder in (("slm", pair.slm), ("llm", pair.llm)):
+        if not Path(folder, "config.json").is_file():
+            expected = "no config.json, expected a Hugging Face model folder"
+            raise InputError(f"params.yaml: pair.{name}: {folder}: {expected}")

@@ -28,7 +28,7 @@ from citer.errors import InputError, TemporaryError
 from citer.stages import paths
 from citer.stages.budget import fit
 from citer.storage.tables import digest
-from flows.checks import check_writable
+from flows.checks import check_project
 from flows.deadline import Deadline
 from flows.dvc_commands import PARAMS, Log, check_remote, file_md5
 from flows.notify.events import kept_back
@@ -77,7 +77,7 @@ def retrain(
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(shorten)  # a second time, it does nothing
     try:
-        check_writable()
+        check_project(load_params().pair)
         use_device(device)
         outcome = in_worktree(here, log) if worktree else here()
     except (InputError, OSError) as error:

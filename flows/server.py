@@ -31,9 +31,12 @@ def require_server() -> None:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Turn an error of HTTP, which Prefect raises after its own retries, into TemporaryError."""
+    """Raise TemporaryError for an error of HTTP, InputError if PREFECT_API_URL is no address."""
     try:
         yield
+    except httpx.UnsupportedProtocol:
+        address = get_current_settings().api.url
+        raise InputError(f"PREFECT_API_URL: {address}: expected http://HOST:PORT/api") from None
     except httpx.HTTPError as error:
         said = f"no answer ({type(error).__name__}); start it and repeat the command"
         if isinstance(error, httpx.HTTPStatusError):

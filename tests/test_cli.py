@@ -264,6 +264,20 @@ def test_a_project_that_cannot_be_written_is_reported_before_a_server_starts(
     )
 
 
+def test_a_model_that_is_missing_is_reported_before_a_server_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "flows.process_tree.run_command", lambda *command: pytest.fail("a server starts")
+    )
+    assert cli.call(["run"]) == 2
+    expected = "no config.json, expected a Hugging Face model folder"
+    line = f"citer: params.yaml: pair.slm: data/pair/slm: {expected}\n"
+    assert capsys.readouterr().err == line
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["--version"]) == 0
     assert capsys.readouterr().out == f"citer {version('citer')}\n"

@@ -55,7 +55,7 @@ def generate(
     ],
     output: Annotated[
         Path,
-        typer.Option(help="Answers, one JSON line each. A repeated call goes on after the last."),
+        typer.Option(resolve_path=True, help="Answers, JSON lines. A repeated call continues."),
     ],
     router: RouterOption = None,
     rule: RuleOption = None,

@@ -32,10 +32,10 @@ def run(minutes: Minutes = None) -> None:
     """
     need("pipeline", "citer run")
     params = load_params()  # bad parameters end the command before a server starts
-    from flows.checks import check_writable
+    from flows.checks import check_project
     from flows.process_tree import run_command
 
-    check_writable()
+    check_project(params.pair)
     if minutes:
         module_of("budget").plan_of(params, minutes)  # an impossible one ends the command here, too
         os.environ[MINUTES] = str(minutes)

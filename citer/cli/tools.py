@@ -75,7 +75,7 @@ def bench(
         typer.Option(metavar="NAME", help=f"{PAIRS}; may be repeated. Default: each row's own."),
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of torch's threads.")] = None,
-    out: Annotated[Path, typer.Option(help="File for the report, JSON.")] = REPORT,
+    out: Annotated[Path, typer.Option(resolve_path=True, help="File for the report.")] = REPORT,
 ) -> None:
     """Compare speed with what the hardware allows (benchmarks/README.md).
 

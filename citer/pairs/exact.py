@@ -61,6 +61,7 @@ class Forced(NamedTuple):
     agrees: Sequence[bool]  # whether the SLM's choice is the LLM's token
     scores: Mapping[str, Sequence[float]]  # by the certainty's name
     copies: Sequence[Guess | None]
+    room: int = BEYOND  # for tokens after the end
 
 
 class Priced(NamedTuple):
@@ -71,12 +72,12 @@ class Priced(NamedTuple):
     costs: Mapping[Batch, float]
 
 
-def read_by_slm(pair: Pair, replies: Sequence[Reply], batch_tokens: int) -> list[Forced]:
-    """Let the SLM read the LLM's answers, in forwards of at most `batch_tokens` padded tokens."""
+def read_by_slm(pair: Pair, replies: Sequence[Reply], batch_tokens: int, most: int) -> list[Forced]:
+    """Let the SLM read answers of at most `most` tokens, in forwards of at most `batch_tokens`."""
     texts, found = [_text(pair, reply) for reply in replies], dict[int, Forced]()
     for batch in length_buckets([len(text.ids) for text in texts], batch_tokens):
         found |= zip(batch, _read(pair, [texts[n] for n in batch]), strict=True)
-    return [found[n] for n in range(len(texts))]
+    return [found[n]._replace(room=most - reply.tokens) for n, reply in enumerate(replies)]
 
 
 @torch.inference_mode()
@@ -154,14 +155,14 @@ def visits(rule: Rule | None, answer: Forced) -> list[Visit]:
         places = [n for n, agrees in enumerate(answer.agrees) if not agrees]
         return [Visit(at - last, at, at) for last, at in pairwise([-1, *places])]
     made, written, drafts = list[Visit](), 0, _drafts(rule, answer)
-    copies = answer.copies if rule.draft != "slm" else ()
+    copies, room = answer.copies if rule.draft != "slm" else (), min(answer.room, BEYOND)
     while written < len(drafts):
-        run = _run(rule, drafts[written:])
+        run = _run(rule, drafts[written:], room)
         kept = _kept(run)
         end = written + len(run)
         copied = tuple(written + n for n, copy in enumerate(copies[written:end]) if copy)
-        # An EOS at the end is judged unread.
-        seen = end - (end == len(drafts) and kept == len(run))
+        # The last token of an answer, an EOS or at the limit, is judged unread.
+        seen = end - (end == len(drafts) + room * (kept < len(run)))
         made.append(Visit(len(run) - len(copied), seen, written + kept, copied=copied))
         written += kept + 1
     return made
@@ -182,11 +183,10 @@ def _kept(run: Sequence[Guess]) -> int:
     return next((n for n, draft in enumerate(run) if not draft.agrees), len(run))
 
 
-def _run(rule: Rule, drafts: Sequence[Guess | None]) -> list[Guess]:
+def _run(rule: Rule, drafts: Sequence[Guess | None], room: int) -> list[Guess]:
     """Return the drafts up to the next visit."""
     risk, made = 1.0, list[Guess]()
-    beyond = 0 if rule.draft == "lookup" else BEYOND
-    for draft in chain(drafts, repeat(drafts[-1], beyond)):
+    for draft in chain(drafts, repeat(drafts[-1], room * (rule.draft != "lookup"))):
         if not draft or (len(made) >= len(drafts) and _kept(made) == len(made)):
             break
         made.append(draft)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from citer.data.problems import first_id
 from citer.errors import InputError
-from citer.serving.log import Row, make_tables
+from citer.serving.log import Row, is_log, make_tables
 from citer.storage.schema import AUDITED
 from citer.storage.tables import read_table, table_metadata, write_table
 
@@ -30,7 +30,7 @@ def closed(folder: Path) -> Iterator[dict[Path, pa.Table]]:
 
     Raises InputError if there is no folder, if a server logs to it, or if a file is damaged.
     """
-    if not folder.is_dir():
+    if not (folder.is_dir() and is_log(folder)):
         raise InputError(f"{folder}: expected a folder of `citer serve --log`")
     number = os.open(folder, os.O_RDONLY)
     try:

@@ -37,7 +37,7 @@ ROWS = 1000
 CHARACTERS = 2**26
 SECONDS = 3600.0
 JOURNAL = ".jsonl"
-IGNORED = "*\n"  # what users asked stays out of git
+IGNORE, IGNORED = ".gitignore", "*\n"  # what users asked stays out of git
 LOG = logging.getLogger(__name__)
 
 ASKED = ("problem_id", "task", "question", "choices", "messages", "answer")
@@ -63,15 +63,9 @@ class Traffic:
         self._alone = Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            ignore = folder / ".gitignore"
-            if ignore.exists() and ignore.read_text() != IGNORED:
-                raise InputError(f"{ignore}: not of a log, expected a folder for the log alone")
-            visible = () if ignore.exists() else sorted(folder.glob("[!.]*"))
-            for other in (file for file in visible if file.suffix != ".parquet"):
-                raise InputError(f"{other}: not of a log, expected a folder for the log alone")
+            is_log(folder)
             folder.chmod(0o700)
-            if not ignore.exists():
-                write_text(ignore, IGNORED)
+            write_text(folder / IGNORE, IGNORED)
             self._lock = _finish_killed(folder)
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
@@ -168,6 +162,18 @@ class _Journal:
         self.file.flush()
         self.path.stat()  # raises if somebody has removed it: the row is in no file
         self.rows += 1
+
+
+def is_log(folder: Path) -> bool:
+    """Return whether a folder is a log. Raises InputError if it has files that are not of one."""
+    ignore = folder / IGNORE
+    if ignore.exists():
+        others = [] if ignore.read_text() == IGNORED else [ignore]
+    else:
+        others = [file for file in sorted(folder.glob("[!.]*")) if file.suffix != ".parquet"]
+    for other in others:
+        raise InputError(f"{other}: not of a log, expected a folder for the log alone")
+    return ignore.exists() or any(folder.glob("[!.]*"))
 
 
 def _finish_killed(folder: Path) -> int:

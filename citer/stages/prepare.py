@@ -156,8 +156,14 @@ def _report(separated: Separated, skipped: list[RowError]) -> None:
             numbers = map(str, (count, bare[kind], unanswered[kind]))
             table.add_row(split, task_label(kind[0]), kind[1], *numbers)
     say(table)
+    kept = {own.problem_id: own.answer for each in separated.splits.values() for own in each}
     for source, count in Counter(p.source for p in separated.duplicates).items():
-        say(f"{source}: {count} duplicates left out; of equal questions the first one stays")
+        own = (p for p in separated.duplicates if p.source == source and p.problem_id in kept)
+        other = sum(p.answer != kept[p.problem_id] for p in own)
+        unlike = f", {other} of them with another answer" if other else ""
+        say(
+            f"{source}: {count} duplicates left out{unlike}; of equal questions the first one stays"
+        )
     kinds: dict[tuple[str, str], list[RowError]] = {}
     for error in skipped:
         kinds.setdefault((error.field, error.expected), []).append(error)

@@ -80,7 +80,7 @@ def run(params: Params) -> None:
     say(overview(slm.replies, llm.replies))
     say(examples(llm.replies))
     say(speed(slm.pace, llm.pace, engine.slots))
-    found = _show_exact(pair, llm.replies, params.score.batch_tokens)
+    found = _show_exact(pair, llm.replies, params)
     routing = _show_seconds(engine, llm.replies, best(found, COLUMNS[0]))
     if all(each.costs[COLUMNS[0]] >= 1 for each in found if each.rule):
         say("probe: no such rule moves fewer bytes than the LLM alone", style="yellow")
@@ -126,9 +126,10 @@ def _ask(engine: Engine, chosen: Sequence[Problem], model: str) -> Asked:
         return ask(engine, chosen, ALONE[model], advance)
 
 
-def _show_exact(pair: Pair, replies: Sequence[Reply], batch_tokens: int) -> list[Priced]:
+def _show_exact(pair: Pair, replies: Sequence[Reply], params: Params) -> list[Priced]:
     """Show and return what the LLM's own text costs without any training."""
-    answers = read_by_slm(pair, replies, batch_tokens)
+    limits = params.score.batch_tokens, params.decode.max_new_tokens
+    answers = read_by_slm(pair, replies, *limits)
     found, measured = priced(pair, answers), agreement(answers)
     write_json(paths.AGREEMENT, asdict(measured))
     where = f"{measured.agreement:.1%} of {measured.tokens:,} positions"

@@ -30,7 +30,7 @@ def test_a_report_holds_values_and_the_machine(tmp_path: Path) -> None:
         "what": "routed / LLM",
         "pair": "tiny",
         "value": 0.9,
-        "details": {"tokens/s": 12350.0},
+        "details": {"tokens/s": 12345.678},
     }
     assert [finding["row"] for finding in report] == ["alone", "graphs", "sweep"]
     assert {"cpu", "cores", "threads", "torch", "date"} <= machine.keys()

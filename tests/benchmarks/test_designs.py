@@ -188,9 +188,6 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     params = Path("params.yaml").absolute()
     monkeypatch.chdir(tmp_path)
 
-    def cloned(clone: Path) -> None:
-        copyfile(card, made(clone / "data/pair/card.json"))
-
     def make_pair(folder: Path, seed: int, design: Design) -> None:
         done.append((seed, design))
         (folder / "card.json").write_text("another pair")
@@ -216,7 +213,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     copyfile(card, made(Path("data/pair/card.json")))
     copyfile(params, "params.yaml")
-    monkeypatch.setattr(module, "make_clone", cloned)
+    copyfile(card, made(Path("work/one/data/pair/card.json")))
     monkeypatch.setattr(module, "make_pair", make_pair)
     monkeypatch.setattr(module, "run_stages", run_stages)
     return done

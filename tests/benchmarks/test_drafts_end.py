@@ -34,7 +34,8 @@ def read(agrees: list[list[bool]], scores: list[list[float]]) -> Read:
     feature_NF[:, -EXTRAS + 2] = np.log(flat)
     starts = np.cumsum([0, *map(len, agrees)]).tolist()
     ids = [f"q{n}" for n in range(len(agrees))]
-    return Read(ids, [3] * len(ids), starts, np.concatenate(agrees), feature_NF)
+    longest = max(map(len, agrees))  # no draft follows it
+    return Read(ids, [3] * len(ids), starts, np.concatenate(agrees), feature_NF, longest)
 
 
 def probability(row_NF: np.ndarray) -> np.ndarray:

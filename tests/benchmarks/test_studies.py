@@ -24,7 +24,7 @@ def test_a_study_is_valid_and_so_are_its_settings(name: str, tmp_path: Path) -> 
 def test_unknown_studies_and_keys_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputError, match=r"speed: no such study; expected pairs$"):
+    with pytest.raises(InputError, match=r"studies/speed\.yaml: no such file$"):
         read_study("speed")
     (tmp_path / "bad.yaml").write_text("question: Why?\nrows: {}\ncount: 5\n")
     monkeypatch.setattr(study, "STUDIES", tmp_path)

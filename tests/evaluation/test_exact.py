@@ -26,7 +26,7 @@ def answers(study: Study) -> list[Forced]:
     asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
     finished = [reply for reply in asked.replies if not reply.truncated]
     assert finished
-    return read_by_slm(study.pair, finished, 16384)
+    return read_by_slm(study.pair, finished, 16384, study.params.decode.max_new_tokens)
 
 
 @pytest.mark.parametrize("text", ["every 1 audit 1", "every 3 audit 1", "every 8 audit 1"])
@@ -36,11 +36,11 @@ def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> Non
     A wrong draft may be an EOS, which ends a run of drafts: answers with one are left out.
     """
     rule, limit = Rule.parse(text), study.params.decode.max_new_tokens
-    short, engine = (Engine(study.pair, 6, most) for most in (limit, limit + 16))
-    asked = ask(short, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
+    engine = Engine(study.pair, 6, limit)
+    asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
     compared = whole = 0
     for reply in (reply for reply in asked.replies if not reply.truncated):
-        [own] = read_by_slm(study.pair, [reply], 1)
+        [own] = read_by_slm(study.pair, [reply], 1, limit)
         [answer] = engine.decode([request(reply.problem, study.pair)], routed(Router({}), rule))
         made = [(visit.drafted, visit.kept) for visit in answer.visits]
         if all(drafted == rule.at for drafted, _ in made[:-1]):
@@ -56,12 +56,12 @@ def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> Non
 
 @pytest.mark.parametrize("drafter", ["lookup", "both"])
 def test_single_copies_are_those_of_the_engine(study: Study, drafter: str) -> None:
-    rule = Rule.parse(f"every 1 audit 1 from {drafter}")
-    engine = Engine(study.pair, 6, study.params.decode.max_new_tokens)
+    rule, limit = Rule.parse(f"every 1 audit 1 from {drafter}"), study.params.decode.max_new_tokens
+    engine = Engine(study.pair, 6, limit)
     asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
     made, seen = list[list[Made]](), list[list[Made]]()
     for reply in (reply for reply in asked.replies if not reply.truncated):
-        [own] = read_by_slm(study.pair, [reply], 1)
+        [own] = read_by_slm(study.pair, [reply], 1, limit)
         [answer] = engine.decode([request(reply.problem, study.pair)], routed(Router({}), rule))
         for found, by in ((made, answer.visits), (seen, visits(rule, own))):
             found.append([(visit.drafted, visit.kept, visit.copied) for visit in by])
@@ -131,7 +131,7 @@ def test_after_a_wrong_draft_the_slm_does_not_end_with_the_answer() -> None:
     assert visits(Rule("every", 4, 1.0), answer) == [Visit(4, 4, 1)]
     assert visits(Rule("risk", 0.5, 1.0, "probability"), answer) == [Visit(5, 5, 1)]
     sure = answer._replace(scores={"probability": [1.0, 1.0]})
-    assert visits(Rule("risk", 0.5, 1.0, "probability"), sure) == [Visit(18, 18, 1)]
+    assert visits(Rule("risk", 0.5, 1.0, "probability"), sure) == [Visit(18, 17, 1)]
     lookup = Rule("every", 4, 1.0, draft="lookup")
     assert visits(lookup, answer)[0] == Visit(0, 2, 0, copied=(0, 1))
 

@@ -160,6 +160,21 @@ def test_a_log_that_a_server_writes_is_refused_in_one_line(
     assert (objects(CACHE), (LOG / "a.parquet").read_bytes()) == before
 
 
+def test_a_folder_that_is_no_log_is_refused_and_keeps_its_files(
+    remote: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hidden = [tmp_path / "home" / name for name in (".empty.jsonl", ".history.jsonl")]
+    hidden[0].parent.mkdir()
+    for file in hidden:
+        file.touch()
+    assert call("--user", "ann", "--log", str(tmp_path / "home")) == 2
+    assert capsys.readouterr().err.endswith("home: expected a folder of `citer serve --log`\n")
+    (tmp_path / "home" / "letter.txt").write_text("Dear Ann")
+    assert call("--user", "ann", "--log", str(tmp_path / "home")) == 2
+    assert "letter.txt: not of a log, expected a folder" in capsys.readouterr().err
+    assert all(file.exists() for file in hidden)
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

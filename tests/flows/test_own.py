@@ -52,7 +52,8 @@ def test_a_file_from_elsewhere_is_checked_copied_and_named_by_a_dvc_file(
     source = write_rows(tmp_path / "train.jsonl")
     assert added(source) == 0
     out = capsys.readouterr().out
-    assert f"{source}: 3 rows\n{GIT_ADD}\n" in out
+    unchecked = "not checked further: params.yaml names no task of this file"
+    assert f"{source}: 3 rows, {unchecked}\n{GIT_ADD}\n" in out
     assert f"under prepare: train: [{{path: {TRAIN}, task: TASK}}]" in out
     assert TRAIN.read_bytes() == source.read_bytes()
     assert untracked() == "?? data/own/.gitignore\n?? data/own/train.jsonl.dvc\n"

@@ -92,6 +92,11 @@ def test_two_folders_are_served_without_a_project(
     with untrained(params, Rule.parse("every 3 audit 1")) as bundle:
         generate(params, bundle, source, again)
     assert answers(output) == answers(again)
+    link, target = tmp_path / "link.jsonl", tmp_path / "target.jsonl"
+    link.symlink_to(target)
+    assert call(["generate", "--input", str(source), "--output", str(link), *named]) == 0
+    assert link.is_symlink()
+    assert answers(target) == answers(again)
     assert call(["generate", "--input", str(source), "--output", "o", *named[:2]]) == 2
     # A router has its own SLM.
     both = [*named, "--router", "models:/citer-router@champion"]

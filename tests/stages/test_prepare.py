@@ -123,10 +123,17 @@ def test_own_files_are_kept_whole_and_their_questions_leave_the_training_splits(
     assert questions("test") == own[:20]
     assert questions("validation") == own[20:]
     assert sorted(questions("sft") + questions("preference")) == sorted(numbered(170, start=30))
-    assert (
-        "train.json: 30 duplicates left out; of equal questions the first one stays"
-        in capsys.readouterr().out
-    )
+    said = "train.json: 30 duplicates left out; of equal questions the first one stays"
+    assert said in capsys.readouterr().out
+
+
+def test_duplicates_with_another_answer_are_counted(capsys):
+    other = {"solution": "It is \\boxed{5}."}
+    again = math_file("again.json", numbered(20)), math_file("other.json", numbered(3), **other)
+    prepare.run(params(train=(math_file("train.json", numbered(200)), *again)))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "again.json: 20 duplicates left out; of equal" in said
+    assert "other.json: 3 duplicates left out, 3 of them with another answer; of equal" in said
 
 
 def test_a_test_question_leaves_the_users_own_validation_file_too():

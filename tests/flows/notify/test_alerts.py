@@ -225,3 +225,6 @@ def test_a_server_that_is_not_named_or_does_not_answer_is_reported() -> None:
     gone = temporary_settings({PREFECT_API_URL: (url := "http://127.0.0.1:9/api")})
     with gone, pytest.raises(TemporaryError, match=f"^Prefect at {url}: no answer \\(ConnectError"):
         install(None)
+    none = temporary_settings({PREFECT_API_URL: "garbage"})
+    with none, pytest.raises(InputError, match=r"^PREFECT_API_URL: garbage: expected http://HOST"):
+        install(None)
