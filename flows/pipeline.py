@@ -36,7 +36,7 @@ from flows.own import OWN, versioned
 from flows.repro import one_run, plan, reproduce
 from flows.server import answering, require_server
 from flows.tracking.contents import Iteration, so_far
-from flows.tracking.registry import register_early, register_run
+from flows.tracking.registry import register_run
 from flows.tracking.retraining import failing_run, log_seconds, monitored_run, run_name
 from flows.tracking.store import make_store, store_address
 from flows.worktree import in_worktree
@@ -173,7 +173,7 @@ def _check_inputs(used: Mapping[Path, str]) -> None:
 def _register_early(router: Iteration, log: Log) -> None:
     """Register a router before the last one. If it fails, the run goes on."""
     try:
-        if done := register_early(router):
+        if done := register_run((), router):
             log(f"registered so far: {done.sentence}")
     except InputError as error:
         log(f"registered so far: not router {router.number}: {error}")
@@ -196,6 +196,7 @@ def reach_store() -> None:
 def register(stages: Sequence[str]) -> str:
     """Register the routers, let the gate judge the last one, and return a sentence about it."""
     done = register_run(stages)
+    assert done  # it is no early one
     version = done.version
     if done.kept_back:
         kept_back(f"{version.name}/{version.version}", version.tags["reason"])

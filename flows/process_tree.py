@@ -21,12 +21,13 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from shutil import rmtree
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, Literal
 
 import psutil
 
 from citer.data.tasks.own_box import SUBREAPER, prctl
+from citer.executors.base import when_closed
 from citer.storage.tables import digest
 
 GRACE_SECONDS = 10
@@ -98,13 +99,12 @@ def _end_with(caller: Connection, worker: BaseProcess) -> None:
 
 
 def _work(caller: Connection, work: Callable[..., Any], args: Sequence[Any]) -> None:
-    watch = Thread(target=_end_with_keeper, daemon=True)
-    watch.start()
+    when_closed(_parent().sentinel, end_all)
     try:
         caller.send(work(*args))
     finally:
         if keeper_was_killed():
-            watch.join()  # it ends this process, but its children first
+            Event().wait()  # for `end_all`, which ends the children first
 
 
 def keeper_was_killed() -> bool:
@@ -113,11 +113,6 @@ def keeper_was_killed() -> bool:
     Then its children are ended, and `subprocess` may take a killed one for one that succeeded.
     """
     return not _parent().is_alive()
-
-
-def _end_with_keeper() -> None:
-    _parent().join()
-    end_all()
 
 
 def _parent() -> BaseProcess:
@@ -135,21 +130,14 @@ def end_all() -> None:
 
 def _end_descendants() -> None:
     """End parents before children, so that a command can still use its children to shut down."""
-    while _has_children():
-        descendants = psutil.Process().children()
-        _send(signal.SIGTERM, descendants)
-        _, alive = psutil.wait_procs(descendants, GRACE_SECONDS)
-        _send(signal.SIGKILL, alive)
-        psutil.wait_procs(alive)
-
-
-def _has_children() -> bool:
-    """Ask the kernel: psutil reads the table while it changes, and can miss an orphan's move."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
+    with suppress(ChildProcessError):  # the kernel's word that there is none
+        while True:  # psutil reads the table while it changes, and can miss an orphan's move
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            descendants = psutil.Process().children()
+            _send(signal.SIGTERM, descendants)
+            _, alive = psutil.wait_procs(descendants, GRACE_SECONDS)
+            _send(signal.SIGKILL, alive)
+            psutil.wait_procs(alive)
 
 
 def _send(number: signal.Signals, processes: list[psutil.Process]) -> None:

@@ -43,10 +43,8 @@ def load_traffic(folder: Path, tasks: Collection[str], most: int, seed: int) -> 
 
     They are chosen by a hash of the question and the seed. Of those with one `question_key`, one is
     taken that came with a right answer, else one that the LLM itself has answered. Raises
-    InputError if there is no folder, and like `read_served`.
+    InputError like `read_served`.
     """
-    if not folder.is_dir():
-        raise InputError(f"{folder}: expected a folder of `citer serve --log`")
     rows = read_served(folder, tasks).select([*ASKED]).to_pylist()
     # Sorted: which of several spellings is taken does not depend on the order of the files.
     problems = (_asked(row) for row in rows)

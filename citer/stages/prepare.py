@@ -35,6 +35,7 @@ def run(params: Params) -> None:
     Raises InputError for a row that cannot be used (unless `on_bad_row` is `skip`), and for an
     empty split.
     """
+    _check_sources(params.prepare)
     _check_tasks(params.prepare)
     _check_traffic(params)
     skipped: list[RowError] = []
@@ -46,6 +47,16 @@ def run(params: Params) -> None:
     check_held_out(separated.splits["preference"])
     _write(separated, params.prepare, params.seed)
     _warn(separated.splits, params.evaluate)
+
+
+def _check_sources(prepare: PrepareParams) -> None:
+    """Raise InputError if a file or a folder is missing: to read the others may take hours."""
+    for file in (*prepare.test, *prepare.validation, *prepare.train):
+        if not Path(file.path).exists():
+            raise InputError(f"{file.path}: no such file")
+    for folder in prepare.traffic:
+        if not Path(folder.path).is_dir():
+            raise InputError(f"{folder.path}: expected a folder of `citer serve --log`")
 
 
 def _check_tasks(prepare: PrepareParams) -> None:

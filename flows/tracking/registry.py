@@ -1,6 +1,6 @@
 """The registered model: its versions, and the aliases that say which version serves."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,44 +66,32 @@ class Registration(NamedTuple):
 
 
 @reported()
-def register_run(stages: Iterable[str]) -> Registration:
+def register_run(stages: Iterable[str], early: Iteration | None = None) -> Registration | None:
     """Log the retraining in the current folder, register its routers, and judge the last one.
 
-    Routers that are registered already are left unchanged. Their data are on DVC's remote, if there
-    is one, before the champion changes. `stages` are those of dvc.yaml. Raises InputError if the
-    champion has no run, or if the experiment is deleted; TemporaryError if the push fails.
+    With `early` only this router, before the retraining has its last: None if none is open. Routers
+    that are registered already are left unchanged. Their data are on DVC's remote, if there is one,
+    before the champion changes. `stages` are those of dvc.yaml. Raises InputError if the champion
+    has no run, or if the experiment is deleted; TemporaryError if the push fails.
     """
-    done = _registration(lambda store, params: track(store, params, stages))
-    assert done
-    return done
-
-
-@reported()
-def register_early(router: Iteration) -> Registration | None:
-    """Register a router, and judge it, before the retraining in the current folder has its last.
-
-    Returns None if no retraining is open. Otherwise like `register_run`.
-    """
-    return _registration(lambda store, params: track_early(store, params, router))
-
-
-def _registration(tracked: Callable[[Store, Params], Run | None]) -> Registration | None:
-    """Register the routers of a run that is tracked, or the router whose run it is."""
     params = load_params()
     store = make_store(params.register_.experiment)
     with exclusively():
-        if not (run := tracked(store, params)):
+        run = track_early(store, params, early) if early else track(store, params, stages)
+        if not run:
             return None
         routers = children(store, run.info.run_id) or [run]
-        known = _registered(store, params.register_.model_name, run, routers[-1])
-        last = known or _register(store, routers, params)
-    push(whole=routers != [run])  # an early router's later stages have no outputs yet
+        last = _register(store, routers, params)
+    # A completed registration tags its run. One that was deleted and logged again has no tag.
+    complete = "version" in run.data.tags or last.run_id != routers[-1].info.run_id
+    known = complete and "decision" in last.tags
+    push(whole=not early)  # an early router's later stages have no outputs yet
     if not known:
         with exclusively():
             last = _judge(store, run, routers[-1], last, params)
     champion = aliased(store.client, last.name, CHAMPION)
     kept_back = not known and last.tags["decision"] == KEPT_BACK
-    return Registration(describe.sentence(last, champion, known=bool(known)), last, kept_back)
+    return Registration(describe.sentence(last, champion, known=known), last, kept_back)
 
 
 @reported()
@@ -190,18 +178,6 @@ def _if_missing(message: str) -> Iterator[None]:
         if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
             raise
         raise InputError(message) from None
-
-
-def _registered(store: Store, name: str, run: Run, last: Run) -> ModelVersion | None:
-    """Return the version of a retraining's last router if its registration was completed.
-
-    A completed registration tags its run with `version`. If that run was deleted and logged again,
-    the version still belongs to the deleted run.
-    """
-    same = _same(store, name, last)
-    if same is None or "decision" not in same.tags:
-        return None
-    return same if "version" in run.data.tags or same.run_id != last.info.run_id else None
 
 
 def _register(store: Store, routers: Sequence[Run], params: Params) -> ModelVersion:

@@ -127,6 +127,13 @@ def test_own_files_are_kept_whole_and_their_questions_leave_the_training_splits(
     assert said in capsys.readouterr().out
 
 
+def test_a_missing_source_is_found_before_any_row_is_read():
+    own, bad = math_file("train.json", numbered(20)), math_file("bad.json", [7])
+    gone = SourceFile(path="data/own/gone.json", task="math")
+    with pytest.raises(InputError, match=r"^data/own/gone\.json: no such file$"):
+        prepare.run(params(train=(bad, own), validation=(gone,)))
+
+
 def test_duplicates_with_another_answer_are_counted(capsys):
     other = {"solution": "It is \\boxed{5}."}
     again = math_file("again.json", numbered(20)), math_file("other.json", numbered(3), **other)

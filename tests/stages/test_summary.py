@@ -116,7 +116,9 @@ def test_a_summary_covers_the_iterations_of_params_yaml(reported):
 
 def test_a_summary_without_an_evaluation_is_refused(reported):
     (paths.report(1) / "outcomes.parquet").unlink()
-    with pytest.raises(InputError, match=r"data/reports/1/outcomes\.parquet: no such file"):
+    with pytest.raises(
+        InputError, match=r"data/reports/1/outcomes\.parquet: no such file; `dvc repro`"
+    ):
         report.run(reported)
 
 

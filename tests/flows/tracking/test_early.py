@@ -13,7 +13,7 @@ from flows.dvc_commands import dvc
 from flows.tracking import contents, registry
 from flows.tracking.compare import compare
 from flows.tracking.contents import Iteration
-from flows.tracking.registry import register_early, run_of
+from flows.tracking.registry import register_run, run_of
 from flows.tracking.restore import restore
 from flows.tracking.retraining import failing_run, monitored_run
 from flows.tracking.store import open_store
@@ -31,7 +31,7 @@ def state() -> State:
 
 
 def sentence(number: int) -> str:
-    done = register_early(Iteration(number))
+    done = register_run([], Iteration(number))
     assert done
     return done.sentence
 
@@ -82,7 +82,7 @@ def test_the_end_takes_what_is_registered_and_adds_the_rest(project: Path) -> No
     mlflow.artifacts.download_artifacts(f"runs:/{version(2).run_id}/report/tokens.json")
     before = state()
     assert register().startswith("nothing new")
-    assert register_early(Iteration(0)) is None  # no run is open
+    assert register_run([], Iteration(0)) is None  # no run is open
     assert state() == before
 
 
@@ -106,7 +106,7 @@ def test_an_early_registration_that_was_killed_is_completed_by_the_next_run(
     def stopped() -> None:
         with monkeypatch.context() as patch, failing_run(), monitored_run():
             patch.setattr(place, name, killed)
-            register_early(Iteration(0))
+            register_run([], Iteration(0))
 
     retrain(1)
     with pytest.raises(KeyboardInterrupt):
