@@ -35,10 +35,10 @@ def run(minutes: Minutes = None) -> None:
     from flows.checks import check_project
     from flows.process_tree import run_command
 
-    check_project(params.pair)
     if minutes:
         module_of("budget").plan_of(params, minutes)  # an impossible one ends the command here, too
         os.environ[MINUTES] = str(minutes)
+    check_project(params.pair)
     # Prefect's temporary server would outlive a killed run.
     raise SystemExit(run_command(sys.executable, "-m", "flows"))
 

@@ -179,7 +179,7 @@ def test_the_documents_say_how_many_questions_the_promise_needs():
     least = least_questions(params.epsilon, params.delta)
     method, own_data = ((ROOT / f"docs/{name}.md").read_text() for name in ("method", "own-data"))
     assert f"with ε = δ = {params.epsilon} from {least} on." in method
-    assert f"needs at least {least} validation questions" in own_data
+    assert f"takes at least {least} validation questions" in own_data
     for lost, needed in ((0, least), (1, 99), (2, 130)):
         bounds = [upper_bound(lost, n, 0.8 * params.delta) for n in (needed, needed - 1)]
         assert bounds[0] <= params.epsilon < bounds[1]

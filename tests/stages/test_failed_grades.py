@@ -125,7 +125,7 @@ def test_two_tasks_that_reports_would_show_alike_are_refused(own_file: Path) -> 
 
 
 def test_a_task_that_cannot_be_imported_is_refused_before_a_row_is_read(own_file: Path) -> None:
-    Path("data/own/f.jsonl").unlink()
+    Path("data/own/f.jsonl").write_text("{")
     own_file.write_text("import no_such_module")
     with pytest.raises(InputError, match=r"^data/own/functions\.py:1: ModuleNotFoundError: "):
         prepared(f"python:{own_file}:Functions")
