@@ -85,7 +85,7 @@ def test_a_champion_whose_run_was_purged_is_reported_and_can_be_replaced(
 
 def test_a_version_that_was_registered_by_hand_is_reported(registered: Path) -> None:
     client = MlflowClient()
-    made = client.create_model_version("citer-router", source="models:/elsewhere")
+    made = client.create_model_version("citer-router", source=Path.cwd().as_uri())
     client.set_registered_model_alias("citer-router", "challenger", made.version)
     with pytest.raises(InputError, match=f"version {made.version}: MLflow has no run"):
         compare()
