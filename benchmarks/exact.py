@@ -60,7 +60,7 @@ class Read(NamedTuple):
     starts: Sequence[int]  # of the answers, and the end of the last one
     agrees_N: np.ndarray  # whether the SLM's choice is the LLM's token
     feature_NF: np.ndarray  # float16, as heads read them
-    most: int  # tokens of an answer
+    most: int  # tokens that an answer may have
 
     def answers(self, score_N: np.ndarray) -> list[Forced]:
         """Return all answers, with one score for each draft of the SLM."""

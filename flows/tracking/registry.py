@@ -235,12 +235,16 @@ def _decision(last: ModelVersion, champion: ModelVersion | None, params: Params)
     revoked = _revoked(champion) if champion else ""
     decision = judge(challenger, before, params, revoked)
     exact = deployed(challenger.info.run_id).rule.exact
+    if not (revoked and decision.promote) or exact or not (unseen := _unseen(params)):
+        return decision
+    return Decision(False, f"the champion {revoked}; {unseen}")
+
+
+def _unseen(params: Params) -> str:
+    """Say that validation has too few questions of traffic for a promise about it; else empty."""
     seen = sum(each.source == TRAFFIC for each in read_problems(paths.referenced("validation")))
     enough = least_questions(params.evaluate.epsilon, params.evaluate.delta)
-    if not (revoked and decision.promote) or exact or seen >= enough:
-        return decision
-    unseen = UNSEEN.format(seen=seen, enough=enough)
-    return Decision(False, f"the champion {revoked}; {unseen}")
+    return UNSEEN.format(seen=seen, enough=enough) if seen < enough else ""
 
 
 def _revoked(champion: ModelVersion) -> str:
