@@ -1,7 +1,6 @@
-"""Patient requests, and shadow answers that are queued, dropped and begun again."""
+"""Patient requests: they wait for others, and begin again."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
@@ -11,8 +10,7 @@ from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine, Finished
 from citer.decoding.policy import LLM_ALONE, routed
 from citer.models.pair import Pair
-from citer.rule import LLM, Rule
-from citer.serving.server.shadows import WAITING, Shadows
+from citer.rule import Rule
 from citer.serving.server.worker import Broken, Ticket, Worker
 from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 from tests.heads import random_router
@@ -82,23 +80,3 @@ def test_a_client_gets_the_slot_of_a_patient_request(kin: Pair) -> None:
     expected = {answer.key: answer for answer in engine.decode(make_requests(4)[:2], LLM_ALONE)}
     keys = [request.key for request in make_requests(4)[:2]]
     assert asyncio.run(overtaken(engine)) == [expected[keys[1]], expected[keys[0]]]
-
-
-async def flooded(engine: Engine, done: list[object], wanted: Iterator[bool]) -> None:
-    worker = Worker()
-    shadows = Shadows(worker)
-    for _ in range(WAITING + 3):
-        shadows.add({LLM: patient(engine)}, lambda: next(wanted), done.append)
-    assert done == [None] * 3
-    while len(done) < 5:
-        await asyncio.sleep(0.01)
-    await shadows.close()
-    worker.close()
-
-
-def test_what_is_too_much_or_of_no_use_or_late_is_dropped_once(kin: Pair) -> None:
-    engine, done = Engine(kin, 2, MAX_NEW_TOKENS), list[object]()
-    [expected] = engine.decode(make_requests(4)[:1], LLM_ALONE)
-    asyncio.run(flooded(engine, done, iter([False, True, *[True] * WAITING])))
-    assert done[3:5] == [None, {LLM: expected}]
-    assert len(done) == WAITING + 3

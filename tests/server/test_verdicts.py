@@ -1,31 +1,50 @@
 """Verdicts on shadow answers: a client may send what takes a minute to judge."""
 
-from concurrent.futures import ThreadPoolExecutor
+import asyncio
+from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from citer.decoding.answer import Request
 from citer.errors import InputError
+from citer.models.pair import Pair
 from citer.rule import LLM
 from citer.serving.deployment import Reply
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.service import Service, Settings, _verdict
-from citer.serving.server.shadows import WAITING
+from tests.server.promised import ask, settled, watched
+from tests.server.running import running
 
 
-def test_a_request_is_dropped_if_too_many_verdicts_wait() -> None:
-    registry = CollectorRegistry()
-    release: Any = SimpleNamespace(observer=None)
-    service = Service(Settings("tiny", 1, 30.0), None, release, Metrics(registry))  # type: ignore[arg-type]
-    answer: Any = SimpleNamespace(truncated=False)
-    form = SimpleNamespace(rule="score 0.5", moved=lambda _: 1)
-    call: Any = SimpleNamespace(release=release, form=form, text=lambda _: "4")
-    with ThreadPoolExecutor(1) as service._observing:
-        service._verdicts = WAITING  # no judge is called: there is none
-        service._shadowed(call, Reply(None, answer, "4"), {LLM: answer})  # type: ignore[arg-type]
-    assert registry.get_sample_value("citer_shadowed_total", {"verdict": "dropped"}) == 1
+def test_requests_are_dropped_if_too_many_wait_for_a_verdict(
+    kin: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("citer.serving.server.service.WAITING", 2)
+    release, _ = watched(kin, tmp_path)
+    goes_on = Event()
+    assert release.keeper
+    release.keeper.judge = lambda *_: goes_on.wait(60) and None
+    with running(release) as server:
+        for number in range(5):
+            ask(server, number)
+        settled(server, 3)
+        assert server.metric("citer_shadowed_total", verdict="dropped") == 3
+        goes_on.set()
+        settled(server, 5)
+        assert server.metric("citer_shadowed_total", verdict="uncounted") == 2
+
+
+def test_a_version_that_was_replaced_gets_no_shadow_answer() -> None:
+    release: Any = SimpleNamespace(deployment=SimpleNamespace(policy=None))
+    call: Any = SimpleNamespace(request=Request("0", (1,)), release=release)
+    metrics = Metrics(CollectorRegistry())
+    service = Service(Settings("tiny", 1, 30.0), None, None, metrics)  # type: ignore[arg-type]
+    service._alone = asyncio.Lock()
+    assert asyncio.run(service._again(call, [LLM])) == {}
 
 
 def test_evidence_that_cannot_be_written_is_told_in_one_line(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Semaphore
 from time import monotonic
@@ -25,13 +26,13 @@ from citer.serving.server.metrics import Metrics
 from citer.serving.server.refusals import ApiError
 from citer.serving.server.releases import Release, Releases
 from citer.serving.server.replies import Form
-from citer.serving.server.shadows import WAITING, Answers, Shadows
 from citer.serving.server.worker import Broken, Ticket, Worker
 from citer.serving.shadow import Keeper
 
 VERDICTS = {True: "lost", False: "kept", None: "uncounted"}
 RAREST = 3600.0  # seconds
 UNSEEN = 10_000  # replies that may wait for the observer
+WAITING = 64  # requests that may wait for their shadow answers or for the verdict on them
 LOG = logging.getLogger(__name__)
 
 
@@ -87,14 +88,17 @@ class Service:
         self._observing = ThreadPoolExecutor(1, "observers")
         self._judging = ThreadPoolExecutor(1, "judge")  # a verdict may take a minute
         self._refreshing = ThreadPoolExecutor(1, "refresh")  # so that no verdict delays a step
-        self._verdicts = 0  # that are not passed yet
         self._refreshed: Future[None] | None = None
-        self._shadows = Shadows(self.worker)
+        self._shadowing = set[asyncio.Task[None]]()
+        self._alone = asyncio.Lock()  # one shadow answer at a time
 
     async def __aexit__(self, *_: object) -> None:
         """End all threads. The observer sees all replies first."""
         self._polling.cancel()
-        await self._shadows.close()
+        await asyncio.sleep(0)  # a task that is cancelled before it begins does nothing
+        for task in self._shadowing:
+            task.cancel()
+        await asyncio.gather(*self._shadowing, return_exceptions=True)
         self.worker.close()
         self._observing.shutdown()
         self._judging.shutdown(cancel_futures=True)
@@ -180,7 +184,9 @@ class Service:
         if observer or rules:
             reply = Reply(call.problem, answer, call.text(answer), call.form.id, call.user)
             if rules:
-                self._shadow(call, reply, rules)
+                task = asyncio.create_task(self._shadow(call, reply, rules))
+                self._shadowing.add(task)
+                task.add_done_callback(self._shadowing.discard)
             else:
                 self._see(call, reply)
 
@@ -194,36 +200,39 @@ class Service:
         seen.add_done_callback(lambda _: self._room.release())
         return seen
 
-    def _shadow(self, call: Call, reply: Reply, rules: Sequence[Rule]) -> None:
-        """Have a request answered again by each rule."""
-        request, policy = replace(call.request, patient=True), call.release.deployment.policy
-        tickets = {rule: Ticket(call.engine, request, policy(rule)) for rule in rules}
-        self._shadows.add(
-            tickets,
-            # Evidence about a version that was replaced is of no use.
-            wanted=lambda: self.release is call.release,
-            done=lambda answers: self._shadowed(call, reply, answers),
-        )
-
-    def _shadowed(self, call: Call, reply: Reply, answers: Answers) -> None:
-        """Let observer and keeper see a reply with its shadow answers, if there are any."""
-        own = (answers or {}).get(LLM)
+    async def _shadow(self, call: Call, reply: Reply, rules: Sequence[Rule]) -> None:
+        """Let observer and keeper see a reply with its answers by each rule, if there are any."""
+        answers, verdict = dict[Rule, Answer](), "dropped"
+        with suppress(asyncio.CancelledError):  # the server ends
+            if len(self._shadowing) <= WAITING:
+                answers = await self._again(call, rules)
+        own = answers.get(LLM)
         reference = call.text(own) if own and not own.truncated else None
         seen = self._see(call, reply._replace(reference=reference))
-        self.metrics.shadow_bytes.inc(sum(map(call.form.moved, (answers or {}).values())))
-        if not answers or self._verdicts == WAITING:
-            self.metrics.shadowed.labels("dropped").inc()
-            return
-        self._verdicts += 1
-        if seen:
-            self._judging.submit(seen.result)  # a step makes tables of the log, with this row
-        verdict = asyncio.wrap_future(self._judging.submit(_verdict, call, reply, answers))
-        verdict.add_done_callback(self._judged)
+        self.metrics.shadow_bytes.inc(sum(map(call.form.moved, answers.values())))
+        if answers:
+            if seen:
+                self._judging.submit(seen.result)  # a step makes tables of the log, with this row
+            judged = self._judging.submit(_verdict, call, reply, answers)
+            with suppress(asyncio.CancelledError):
+                verdict = await asyncio.wrap_future(judged)
+        self.metrics.shadowed.labels(verdict).inc()
 
-    def _judged(self, verdict: asyncio.Future[str]) -> None:
-        self._verdicts -= 1
-        said = "dropped" if verdict.cancelled() else verdict.result()
-        self.metrics.shadowed.labels(said).inc()
+    async def _again(self, call: Call, rules: Sequence[Rule]) -> dict[Rule, Answer]:
+        """Answer a call by each rule while slots are free. Returns nothing if one answer fails."""
+        request, policy = replace(call.request, patient=True), call.release.deployment.policy
+        found = dict[Rule, Answer]()
+        async with self._alone:
+            for rule in rules:
+                if self.release is not call.release:
+                    return {}  # evidence about a version that was replaced is of no use
+                ticket = Ticket(call.engine, request, policy(rule))
+                self.worker.submit(ticket)
+                message = await ticket.messages.get()
+                if not isinstance(message, Answer):  # the LLM's server or the engine has failed
+                    return {}
+                found[rule] = message
+        return found
 
     def show(self) -> None:
         """Let the metrics have what is true now."""
