@@ -21,11 +21,12 @@ from safetensors import SafetensorError
 from citer.errors import InputError, read_text, reading
 from citer.sections import complaint
 from citer.storage import schema as schemas
-from citer.storage.seal import BLANK, BLOCK, check_seal, seal
+from citer.storage.seal import BLANK, check_seal, seal
 
 T = TypeVar("T")
 
 ROW_GROUP = 8192
+BLOCK = 2**20
 METADATA_KEY = b"citer"
 PARTIAL = Path("data/.partial")
 DISK_ERROR = re.compile(r"os error (\d+)|PytorchStreamWriter failed|unexpected pos")
