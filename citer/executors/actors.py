@@ -12,12 +12,9 @@ import pickle
 import re
 import socket
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import ray
 from ray import ObjectRef
@@ -30,18 +27,15 @@ from citer.progress import Advance
 
 Resource = Literal["CPU", "GPU"]
 NEEDS = {"CPU": {"num_cpus": 1}, "GPU": {"num_cpus": 0, "num_gpus": 1}}
-SECONDS = 1.0  # between two reports of progress
+SECONDS = 1.0  # between two looks for machines that have joined
 CURRENT = Path("/tmp/ray/ray_current_cluster")  # `ray start` writes the cluster's address to it
 
 
-@dataclass
-class _Task:
-    """An attempt at a unit, the actor that makes it, and the progress that is known."""
+class _Task(NamedTuple):
+    """A unit, and the actor that runs it."""
 
     unit: Unit[Any]
     actor: ActorHandle
-    attempt: int
-    done: float = 0.0
 
 
 Tasks = dict[ObjectRef, _Task]
@@ -81,7 +75,8 @@ class RayActors:
     """Runs units in Ray actors, each with a GPU or a CPU core of its own.
 
     An actor loads the models of a job once, and stays for the next `run`. Machines that join the
-    cluster during a run get actors, too. No actor outlives this process.
+    cluster during a run get actors, too. No actor outlives this process. A unit's progress comes
+    with its result.
     """
 
     remote = True
@@ -89,11 +84,9 @@ class RayActors:
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
         self._kind = ray.remote(**NEEDS[resource])(_Actor)
-        self._board = ray.remote(num_cpus=0)(_Board).remote()
         # Only an actor that has started gets a unit. Another one may wait long for its resource.
         self._starting: dict[ObjectRef, ActorHandle] = {}
         self._idle: list[ActorHandle] = []
-        self._attempts = count()
         self._job: object = None
 
     @property
@@ -112,7 +105,7 @@ class RayActors:
                 self._grow(min(self.workers - len(tasks), len(waiting)))
                 while waiting and self._idle:
                     self._start(waiting.popleft(), tasks)
-                if not (reference := self._ready(tasks, advance)):
+                if not (reference := self._ready(tasks)):
                     continue
                 task = tasks.pop(reference)
                 self._idle.append(task.actor)
@@ -125,10 +118,9 @@ class RayActors:
                     while self._idle:  # it is one of them, and its machine may have had others
                         ray.kill(self._idle.pop())
                     count_death(deaths, task.unit, _reason(error))
-                    advance(-task.done)
                     waiting.append(task.unit)
                 else:
-                    advance(done - task.done)
+                    advance(done)
                     yield result
         finally:
             for actor in [*self._starting.values(), *(task.actor for task in tasks.values())]:
@@ -138,38 +130,27 @@ class RayActors:
     def _grow(self, free: int) -> None:
         """Start actors until there are `free` without a task."""
         for _ in range(free - len(self._starting) - len(self._idle)):
-            actor = self._kind.remote(Path.cwd(), self._board)
+            actor = self._kind.remote(Path.cwd())
             self._starting[actor.ready.remote()] = actor
 
     def _start(self, unit: Unit[Any], tasks: Tasks) -> None:
-        actor, attempt = self._idle.pop(), next(self._attempts)
+        actor = self._idle.pop()
         # The pickled job is in a list, because Ray would fetch a bare reference.
-        reference = actor.run.remote([self._pickled], unit, attempt)
-        tasks[reference] = _Task(unit, actor, attempt)
+        tasks[actor.run.remote([self._pickled], unit)] = _Task(unit, actor)
 
-    def _ready(self, tasks: Tasks, advance: Advance) -> ObjectRef | None:
-        """Wait a second for a task that ends, and return it. If there is none, report progress.
+    def _ready(self, tasks: Tasks) -> ObjectRef | None:
+        """Wait a second for a task that ends, and return it, or None.
 
         Raises TemporaryError if an actor cannot start.
         """
         ready, _ = ray.wait([*tasks, *self._starting], timeout=SECONDS)
-        if not ready:
-            self._report(tasks.values(), advance)
-        elif actor := self._starting.pop(ready[0], None):
+        if ready and (actor := self._starting.pop(ready[0], None)):
             try:
                 ray.get(ready[0])
             except RayError as error:
                 raise TemporaryError(f"an actor of Ray did not start: {_reason(error)}") from None
             self._idle.append(actor)
         return next((reference for reference in ready if reference in tasks), None)
-
-    def _report(self, tasks: Iterable[_Task], advance: Advance) -> None:
-        with suppress(RayError):  # without the board, progress comes with results
-            done = ray.get(self._board.read.remote(), timeout=SECONDS)
-            for task in tasks:
-                if task.attempt in done:
-                    advance(done[task.attempt] - task.done)
-                    task.done = done[task.attempt]
 
 
 def _reason(error: Exception) -> str:
@@ -179,29 +160,14 @@ def _reason(error: Exception) -> str:
     return because[1] if isinstance(error, RayActorError) and because else lines[-1]
 
 
-class _Board:
-    """Holds the progress of each attempt at a unit."""
-
-    def __init__(self) -> None:
-        self.done: dict[int, float] = {}
-
-    def write(self, attempt: int, done: float) -> None:
-        self.done[attempt] = done
-
-    def read(self) -> dict[int, float]:
-        return self.done
-
-
 class _Actor:
-    """Runs units, and writes their progress to a board.
+    """Runs units, on the main thread.
 
-    An actor that answered questions about its progress would not run units on the main thread. Only
-    there can a slow comparison of two answers be ended (`citer.data.tasks.math_values`).
+    Only there can a slow comparison of two answers be ended (`citer.data.tasks.math_values`).
     """
 
-    def __init__(self, folder: Path, board: ActorHandle) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.board = board
         self.reference: ObjectRef | None = None
         self.job: Job[Any, Any] | None = None
 
@@ -212,14 +178,13 @@ class _Actor:
             raise InputError(f"{self.folder}: not on {socket.gethostname()}: {expected}")
         os.chdir(self.folder)
 
-    def run(self, job: list[ObjectRef], unit: Unit[Any], attempt: int) -> tuple[Any, float]:
+    def run(self, job: list[ObjectRef], unit: Unit[Any]) -> tuple[Any, float]:
         """Return the result of a unit, and all of its progress."""
         done = 0.0
 
         def advance(count: float) -> None:
             nonlocal done
             done += count
-            self.board.write.remote(attempt, done)
 
         with noted(unit):
             result = self._loaded(job[0])(unit.inputs, advance=advance)

@@ -62,20 +62,10 @@ def test_a_unit_whose_actors_die_three_times_is_named(cluster: Cluster) -> None:
     assert sorted(done) == [0, 1, 2, 3, 4, 6, 7, 8]
 
 
-def test_progress_is_seen_during_a_unit_and_taken_back_if_its_actor_dies(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_no_progress_counts_of_a_unit_whose_actor_died(cluster: Cluster, tmp_path: Path) -> None:
     counts: list[float] = []
-
-    def advance(count: float) -> None:
-        counts.append(count)
-        (tmp_path / "seen").touch()
-
-    list(cluster.executor.run(jobs.die_when_seen, [Unit("unit", tmp_path)], advance))
-    first, *_, taken_back, last = counts
-    assert first > 0
-    assert taken_back == -sum(counts[:-2])
-    assert last == 5
+    list(cluster.executor.run(jobs.die_once, [Unit("unit", tmp_path)], counts.append))
+    assert counts == [5]
 
 
 def test_a_machine_that_joins_during_a_run_helps_and_one_that_leaves_is_replaced(
