@@ -42,8 +42,7 @@ from citer.evaluation.methods import Row
 from citer.evaluation.sweep import request
 from citer.models.bundle import read_bundle
 from citer.models.folder import PairFolder
-from citer.models.outlined import outline_model
-from citer.models.pair import make_pair
+from citer.models.pair import load_pair
 from citer.progress import progress
 from citer.rule import Rule
 from citer.stages import paths
@@ -80,7 +79,7 @@ class Study:
         folders = padded(params, paths.router(last), folder)
         self.llm, self.slm, self.bundle = folders.llm.path, folders.slm.path, folder / "router"
         placement = params.pair.model_copy(update={"dtype": inside.DTYPE})
-        self.pair = make_pair(outline_model, folders, placement)
+        self.pair = load_pair(folders, placement, weights=False)
         self.chosen = Rule(**read_json(paths.report(last) / "threshold.json")["rule"])
         self.new_tokens = params.decode.max_new_tokens
         known = read_problems(paths.referenced("test"))

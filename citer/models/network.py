@@ -18,7 +18,7 @@ from citer.errors import InputError
 from citer.models.cache import Batch, SlotCache
 from citer.models.device import device_for, device_map_for, device_of
 from citer.models.families import FULL, SLIDING
-from citer.models.folder import ModelFolder
+from citer.models.folder import ModelFolder, outline
 from citer.models.forward import Forward, check_forward, wanted_hidden
 from citer.models.rounding import pack, round_weights
 from citer.progress import warn
@@ -88,6 +88,14 @@ def forward_of(name: str, folder: ModelFolder, params: PairParams) -> Forward:
     """A quantised LLM and one on several devices run in transformers' own forward."""
     stock = folder.quantised or (name == "llm" and params.llm_device_map)
     return stock_hidden if stock else wanted_hidden
+
+
+def outlined(folder: ModelFolder, params: PairParams) -> PreTrainedModel:
+    """Return the network of a checked folder without its weights."""
+    network = outline(folder.path).to(getattr(torch, params.dtype))
+    if folder.weights == "int8":
+        round_weights(network)
+    return network
 
 
 def load_network(name: str, folder: ModelFolder, params: PairParams) -> PreTrainedModel:

@@ -1,7 +1,6 @@
 """Who runs the units of a stage, and models whose weights only worker processes load."""
 
 import os
-from dataclasses import replace
 from importlib.util import find_spec
 
 import torch
@@ -10,10 +9,8 @@ from citer.config.pair import PairParams
 from citer.errors import InputError, with_extra
 from citer.executors.base import Executor, InLine, WorkerParams
 from citer.executors.processes import Forked, Spawned
-from citer.models.device import device_for
-from citer.models.folder import Carded, ModelFolder, PairFolder, outline
-from citer.models.pair import LanguageModel, Pair, load_model, load_pair, make_model, make_pair
-from citer.models.rounding import round_weights
+from citer.models.folder import Carded, ModelFolder, PairFolder
+from citer.models.pair import LanguageModel, Pair, load_model, load_pair
 
 
 def open_pair(
@@ -23,7 +20,7 @@ def open_pair(
 
     Raises InputError if a device does not exist.
     """
-    pair = make_pair(outline_model, folders, params)
+    pair = load_pair(folders, params, weights=False)
     executor = executor_for(pair, workers)
     if executor.remote:
         return pair, executor
@@ -37,17 +34,9 @@ def open_model(
     """Do the same for one model. One that a server runs gets its requests from this process."""
     if name == "llm" and (served := folder.reach(params.dtype)):
         return served, InLine()
-    model = outline_model(name, folder, params)
+    model = load_model(name, folder, params, weights=False)
     executor = executor_for(model, workers)
     return (model if executor.remote else load_model(name, folder, params)), executor
-
-
-def outline_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:
-    network = outline(folder.path).to(getattr(torch, params.dtype))
-    if folder.weights == "int8":
-        round_weights(network)
-    model = make_model(name, folder, params, network)
-    return replace(model, runs_on=device_for(name, params))
 
 
 def executor_for(placed: Pair | LanguageModel, workers: WorkerParams) -> Executor:

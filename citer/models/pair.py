@@ -15,10 +15,10 @@ from citer.config.pair import PairParams
 from citer.data.prompts import PromptFormat
 from citer.errors import InputError
 from citer.models.cache import Batch, SlotCache, kv_shape
-from citer.models.device import device_of
+from citer.models.device import device_for, device_of
 from citer.models.folder import Carded, ModelCard, ModelFolder, PairFolder
 from citer.models.forward import Forward, wanted_hidden
-from citer.models.network import forward_of, load_network
+from citer.models.network import forward_of, load_network, outlined
 from citer.models.tokenizer import StopTexts
 from citer.models.vocabulary import Vocabulary
 from citer.models.weights import bytes_read
@@ -32,7 +32,7 @@ KEPT = 2**23 - 2**20  # logits on a CPU: malloc hands more back, and the kernel 
 class LanguageModel:
     """One model of a pair, in evaluation mode.
 
-    A model without weights (`outline_model`) has a network on the device `meta`. Its sizes are
+    A model without weights (`load_model`) has a network on the device `meta`. Its sizes are
     known, and it can be pickled. `runs_on` is where the weights go that unpickling loads.
 
     params: those by which it was loaded; None: it cannot be pickled
@@ -199,45 +199,37 @@ class Pair:
 
 
 def load_pair(
-    folders: PairFolder, params: PairParams, loaded: LanguageModel | Carded | None = None
+    folders: PairFolder,
+    params: PairParams,
+    loaded: LanguageModel | Carded | None = None,
+    *,
+    weights: bool = True,
 ) -> Pair:
-    """Load both models of a pair for inference.
+    """Load both models of a pair for inference, or without weights, but none that a server runs.
 
     An LLM that was `loaded` with the same parameters is used again if it has the same digest.
     """
     kept = loaded if loaded and loaded.card.digest == folders.llm.digest else None
-    return make_pair(load_model, folders, params, kept)
-
-
-def make_pair(
-    make: Callable[[str, ModelFolder, PairParams], LanguageModel],
-    folders: PairFolder,
-    params: PairParams,
-    llm: LanguageModel | Carded | None = None,
-) -> Pair:
-    """Make the models that are not here yet, and do not run on a server."""
-    llm = llm or folders.llm.reach(params.dtype)
-    slm, llm = make("slm", folders.slm, params), llm or make("llm", folders.llm, params)
+    kept = kept or folders.llm.reach(params.dtype)
+    slm = load_model("slm", folders.slm, params, weights=weights)
+    llm = kept or load_model("llm", folders.llm, params, weights=weights)
     identity = folders.identity(params.dtype)
     return Pair(slm, llm, folders.slm.tokenizer, identity, folders.eos_ids, folders.prompts)
 
 
-def load_model(name: str, folder: ModelFolder, params: PairParams) -> LanguageModel:
-    """Load one model for inference. The caller has checked the folder."""
-    return make_model(name, folder, params, load_network(name, folder, params))
-
-
-def make_model(
-    name: str, folder: ModelFolder, params: PairParams, network: PreTrainedModel
+def load_model(
+    name: str, folder: ModelFolder, params: PairParams, *, weights: bool = True
 ) -> LanguageModel:
+    """Load one model for inference, or without weights. The caller has checked the folder."""
     return LanguageModel(
         name,
         folder.path,
         folder.digest,
-        network,
+        load_network(name, folder, params) if weights else outlined(folder, params),
         params=params.model_copy(update={"slm_weights": folder.weights}),
         forward=forward_of(name, folder, params),
         stored_bytes=folder.stored_bytes if folder.quantised else None,
+        runs_on=None if weights else device_for(name, params),
     )
 
 

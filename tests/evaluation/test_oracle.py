@@ -18,8 +18,7 @@ from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
 from citer.executors.base import InLine, Job, Unit
 from citer.models.folder import PairFolder
-from citer.models.outlined import outline_model
-from citer.models.pair import make_pair
+from citer.models.pair import load_pair
 from citer.models.sampling import stable_hash
 from citer.progress import Advance
 from tests.studied import DECODE, changed
@@ -71,7 +70,7 @@ def test_the_oracle_needs_no_weights_in_this_process(study: Study, tmp_path) -> 
     slm, llm = (model.path for model in (study.pair.slm, study.pair.llm))
     params = PairParams(slm=str(slm), llm=str(llm), device="cpu", dtype="float64")
     away = replace(
-        own, executor=Elsewhere(), pair=make_pair(outline_model, PairFolder(slm, llm), params)
+        own, executor=Elsewhere(), pair=load_pair(PairFolder(slm, llm), params, weights=False)
     )
     alone = own.alone_on(own.test)
     [[one], [other]] = (oracle_bound(each).finish([], alone) for each in (own, away))

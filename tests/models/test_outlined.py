@@ -11,11 +11,11 @@ from citer.decoding.engine import Engine
 from citer.executors.base import InLine, WorkerParams
 from citer.executors.processes import CPU, Forked, Spawned
 from citer.models.folder import PairFolder
-from citer.models.outlined import open_model, open_pair, outline_model
-from citer.models.pair import Pair, load_pair, make_pair
+from citer.models.outlined import open_model, open_pair
+from citer.models.pair import Pair, load_pair
 from tests.tiny import TinyPair
 
-outline_pair = partial(make_pair, outline_model)
+outline_pair = partial(load_pair, weights=False)
 
 
 @pytest.fixture

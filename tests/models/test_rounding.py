@@ -16,8 +16,7 @@ from citer.decoding.policy import LLM_ALONE, routed
 from citer.errors import InputError
 from citer.models.bundle import write_bundle
 from citer.models.folder import ModelFolder, PairFolder
-from citer.models.outlined import outline_model
-from citer.models.pair import Pair, load_pair, make_pair
+from citer.models.pair import Pair, load_pair
 from citer.models.rounding import LEVELS, Int8Linear, PackedInt8Linear, deviation, round_weights
 from citer.models.size import ModelSize
 from citer.rule import Rule
@@ -27,7 +26,7 @@ from tests.tiny import TinyPair
 
 DTYPES = [torch.float32, torch.bfloat16]
 
-outline_pair = partial(make_pair, outline_model)
+outline_pair = partial(load_pair, weights=False)
 
 
 def layer(dtype: torch.dtype, bias: bool = True) -> nn.Linear:
