@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from citer.data.problems import Problem, problem_key
 from citer.data.tasks import Task
-from citer.data.tasks.rows import Requires, text, text_if
+from citer.data.tasks.rows import text, text_if
 
 ROWS = [{"prompt": f"Spell {n}.", "expected": f" {n} {n} "} for n in range(100)]
 
@@ -14,13 +14,14 @@ class Spelling(Task):
 
     name = "spelling"
     fields = ("prompt",)
-    reference_field = "expected"
+    reference_field = answer_field = "expected"
+    answer_text = "the whole answer"
     templates = ("Say exactly: {}\n",)
     example: ClassVar = ROWS[0]
 
-    def problem(self, row: dict[str, Any], requires: Requires, source: str) -> Problem:
+    def problem(self, row: dict[str, Any], source: str) -> Problem:
         question = text(row, "prompt", "what to say")
-        expected = text_if(row, "expected", "the whole answer", required=requires != "question")
+        expected = text_if(row, "expected", self.answer_text)
         key = problem_key(self.name, question, None)
         return Problem(key, self.name, question, None, expected, expected, source, split="")
 

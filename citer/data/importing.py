@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,7 +69,8 @@ def load_problems(
         for line, row in read_rows(path, on_bad_row):
             try:
                 kind = recognised(row, tasks)
-                problems.append((line, read_row(row, kind, requires, path.name)))
+                problem = parse_row(row, kind.task, requires, path.name, kind.format)
+                problems.append((line, problem))
                 kinds[kind.format.name, kind.format.signs] += 1
                 names |= row.keys()
             except RowError as error:
@@ -88,24 +88,10 @@ def load_problems(
     return problems
 
 
-def read_row(row: dict[str, Any], kind: RowKind, requires: Needs, source: str = "") -> Problem:
-    """Return the problem of a row of a known kind. Raises RowError.
-
-    If `requires` depends on the problem, it is first read without what it need not have.
-    """
-    read = partial(parse_row, row, kind.task, source=source, format=kind.format)
-    if not callable(requires):
-        return read(requires=requires)
-    problem = read(requires="question")
-    needed = requires(problem)
-    lacks = None in (problem.reference, problem.answer)
-    return read(requires=needed) if lacks and needed != "question" else problem
-
-
 def parse_row(
     row: dict[str, Any],
     task: str,
-    requires: Requires,
+    requires: Needs,
     source: str = "",
     format: Format | None = None,
     *,
@@ -116,25 +102,27 @@ def parse_row(
     Raises RowError if a field is missing or wrong, or if the grader finds the reference wrong.
     Unless `answered`, reference and answer are not read, since grading may take long.
     """
-    fields = find_task(task).fields
+    found = find_task(task)
+    fields = found.fields
     try:
         own = _with_question(row, [task])
-        own = format.rewrite(own, requires) if format else own
+        own = format.rewrite(own) if format else own
         if not answered and fields:
             kept = fields if requires == "question" else (*fields, "answer")
             own = {field: own.get(field) for field in kept}
-        problem = find_task(task).problem(own, requires, source)
+        problem = found.problem(own, source)
         if answered and None not in (problem.reference, problem.answer):
             _check_reference(problem)
+        if fields and (earlier := tuple(_turns(row)[:-1])):  # another question
+            key = problem_key(task, problem.question, problem.choices, earlier)
+            problem = replace(problem, problem_id=key, messages=earlier)
+        found.check(problem, requires(problem) if callable(requires) else requires)
     except RowError as error:
         if not format or error.field in row:
             raise
         given = format.fields.get(error.field, error.field)  # the field's name in the raw row
         raise RowError(given, error.found, error.expected) from None
-    if not fields or not (earlier := tuple(_turns(row)[:-1])):
-        return problem
-    key = problem_key(task, problem.question, problem.choices, earlier)  # another question
-    return replace(problem, problem_id=key, messages=earlier)
+    return problem
 
 
 def parse_question(row: Any, tasks: Sequence[str], answer: str | None = None) -> Problem:

@@ -112,7 +112,7 @@ class PromptFormat(ABC):
     def examples(self) -> list[Problem]:
         """Return an example of each task in use, with its reference, to compare two tokenizers."""
         tasks = [task for task in map(find_task, self.tasks) if task.example]
-        return [task.problem(task.example, "reference", "example") for task in tasks]
+        return [task.problem(task.example, "example") for task in tasks]
 
     @property
     def task_digests(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from citer.data.importing import parse_row, read_row, recognised
+from citer.data.importing import parse_row, recognised
 from citer.data.problems import Choice
 from citer.data.tasks import TASKS
 from citer.data.tasks.grading import grade
@@ -46,7 +46,8 @@ HUB = [pytest.param(name, row, id=name) for name, row in NAMED.items()]
 
 
 def read(row, task=None, requires="reference"):
-    return read_row(row, recognised(row, [task] if task else [*TASKS]), requires)
+    kind = recognised(row, [task] if task else [*TASKS])
+    return parse_row(row, kind.task, requires, format=kind.format)
 
 
 def complaint(row, task=None, requires="reference"):
@@ -128,7 +129,7 @@ def test_the_answer_of_mmlu_is_an_index_or_a_letter(answer):
         ),
         (
             COMMONSENSEQA | {"answerKey": ""},
-            "answerKey: ''; expected a text: the right option's label",
+            "answerKey: missing; expected the right option's label",
         ),
         (
             ARC | {"answerKey": "4", "cot": "(4)"},

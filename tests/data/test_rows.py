@@ -100,7 +100,11 @@ def test_a_row_without_answer_can_be_decoded_but_not_graded(row, task, field):
             {"problem": "2 + 2? \ud83d"},
             "problem: '\\ud83d', half a character; expected whole Unicode text",
         ),
-        ({"solution": None}, "solution: missing; expected a solution in training files"),
+        (
+            {"solution": None},
+            "solution: missing; expected a solution in training files, "
+            "or an `answer` to grade against",
+        ),
         ({"solution": ["4"]}, "solution: ['4']; expected a text: a solution in training files"),
         (
             {"solution": "It is 4."},

@@ -120,7 +120,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def own_problem(row: dict[str, str]) -> Problem:
-    return find_task("python:data/own/t.py:Own").problem(row, "question", "")
+    return find_task("python:data/own/t.py:Own").problem(row, "")
 
 
 def test_a_task_of_the_user_compares_words_unless_it_has_a_method(own: Path) -> None:

@@ -38,11 +38,11 @@ def test_it_is_the_answer_of_the_problem(task: str, given_answer: str, read_as: 
 @pytest.mark.parametrize(
     ("task", "answer", "complaint"),
     [
-        ("math", "", "citer.answer: missing, and no `answer`"),
+        ("math", "", "citer.answer: missing; "),
         ("math", "   ", "citer.answer: '   '; expected a text: the final answer"),
         ("math", "2 + 2 = 4. So it is\n#### 4", "citer.answer: a whole solution, ends "),
         ("math", "9" * 401, "citer.answer: a whole solution, ends "),
-        ("exact", "", "citer.answer: ''; expected a text: the answer"),
+        ("exact", "", "citer.answer: missing; expected a text: the answer"),
         ("json", "{", "citer.answer: '{'; expected a JSON value, or a text that is JSON"),
         ("open", "Because.", "citer.answer: not read by the task open; expected a task with"),
         ("math", 4, "citer.answer: 4: "),

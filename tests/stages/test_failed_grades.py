@@ -41,7 +41,7 @@ def test_a_sweep_keeps_why_a_grader_failed(
 ) -> None:
     monkeypatch.setitem(TASKS, "spelling", Spelling())
     monkeypatch.setattr(Spelling, "grade", fail)
-    problem = Spelling().problem(ROWS[7], "answer", "")
+    problem = Spelling().problem(ROWS[7], "")
     prompts = PlainPrompts(PromptSettings(tasks=["spelling"]), pair.tokenizer, pair.eos_ids)
     pair = replace(pair, prompts=prompts)
     lines = [Line("llm", always_slm, [LLM])]

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from citer.data.problems import Problem, problem_key
 from citer.data.tasks.math_values import LONGEST, last_number, same_value
-from citer.data.tasks.rows import Format, Requires, Row, RowError, as_text, given, text, text_if
+from citer.data.tasks.rows import Format, Row, RowError, as_text, given, text, text_if
 from citer.data.tasks.task import Task
 
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
@@ -39,14 +39,12 @@ def _is_gsm8k(row: Row) -> bool:
     return asks and solved and not given(row, "solution")
 
 
-def _gsm8k(row: Row, requires: Requires) -> Row:
+def _gsm8k(row: Row) -> Row:
     """Box the final answer, which follows `####`, and remove the calculator's marks."""
     expected = "a solution with a last line `#### n`"
-    answer = text_if(row, "answer", expected, required=requires != "question")
+    answer = text(row, "answer", expected)
     # `messages` are read into the field of the task.
     question = row.get("problem" if given(row, "messages") else "question")
-    if answer is None:
-        return {"problem": question, "solution": None}
     steps, mark, final = answer.rpartition("####")
     final = final.strip()
     if not mark or not final or "\n" in final:
@@ -78,6 +76,9 @@ class Math(Task):
     wider: str | None = "number"
     fields = ("problem",)
     reference_field = "solution"
+    reference_text = "a solution in training files"
+    answer_field = "solution"
+    answer_text = "a solution in training files, or an `answer` to grade against"
     templates = (
         "Solve the problem. Put the final answer in \\boxed{{}}.\nProblem: {question}\nSolution:\n",
     )
@@ -96,13 +97,11 @@ class Math(Task):
         ),
     )
 
-    def problem(self, row: Row, requires: Requires, source: str) -> Problem:
+    def problem(self, row: Row, source: str) -> Problem:
         """Read the question. At least one of `solution` and `answer` holds the answer."""
         question = text(row, "problem", "the problem")
-        training = requires == "reference"
-        reference = text_if(row, "solution", "a solution in training files", required=training)
-        final = {"answer": as_text(row.get("answer"))}
-        answer = text_if(final, "answer", "the final answer", required=False)
+        reference = text_if(row, "solution", self.reference_text)
+        answer = text_if({"answer": as_text(row.get("answer"))}, "answer", "the final answer")
         if answer and (len(answer) > LONGEST or RATIONALE.search(answer)):
             found = f"a whole solution, ends {answer[-60:]!r}"
             raise RowError("answer", found, "the final answer alone, and the rest in `solution`")
@@ -111,8 +110,6 @@ class Math(Task):
             if not answer:
                 found = f"no complete \\boxed{{}}, ends {reference[-60:]!r}"
                 raise RowError("solution", found, "the final answer in its last \\boxed{}")
-        if answer is None and requires != "question":
-            raise RowError("solution", "missing, and no `answer`", "either, to grade against")
         key = problem_key(self.name, question, None)
         return Problem(key, self.name, question, None, reference, answer, source, split="")
 

@@ -6,7 +6,6 @@ from citer.data.problems import Choice, Problem, problem_key
 from citer.data.tasks.options import named_labels
 from citer.data.tasks.rows import (
     Format,
-    Requires,
     Row,
     RowError,
     clean,
@@ -23,7 +22,7 @@ LABEL_SETS = (LETTERS, "1234")
 FORMS = '{"text": [texts], "label": [labels]} or a list of 2 to 5 texts; `options` is not read'
 
 
-def _mmlu(row: Row, requires: Requires) -> Row:
+def _mmlu(row: Row) -> Row:
     """Give the options letters. The answer is an index from 0 on, or already a letter."""
     texts = nested(row.get("choices"))
     are_texts = isinstance(texts, list) and all(isinstance(each, str) for each in texts)
@@ -95,6 +94,9 @@ class MultipleChoice(Task):
     name = "mc"
     fields = ("question", "choices")
     reference_field = "cot"
+    reference_text = "a rationale in training files"
+    answer_field = "answerKey"
+    answer_text = "the right option's label"
     templates = (
         "Choose the right option and name its letter.\nQuestion: {question}\n{options}\nAnswer:\n",
         "({label}) {text}",
@@ -116,12 +118,11 @@ class MultipleChoice(Task):
         Format("mc", "`question`", lambda row: given(row, "question")),
     )
 
-    def problem(self, row: Row, requires: Requires, source: str) -> Problem:
+    def problem(self, row: Row, source: str) -> Problem:
         question = text(row, "question", "the question")
         choices = _choices(nested(row.get("choices")))
-        training, graded = requires == "reference", requires != "question"
-        answer = text_if(row, "answerKey", "the right option's label", required=graded)
-        reference = text_if(row, "cot", "a rationale in training files", required=training)
+        answer = text_if(row, self.answer_field, self.answer_text)
+        reference = text_if(row, self.reference_field, self.reference_text)
         labels = [choice.label for choice in choices]
         if answer is not None and answer not in labels:
             raise RowError("answerKey", repr(answer), f"one of {', '.join(labels)}")

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from citer.data.problems import Problem, problem_key
 from citer.data.tasks.own_grader import Grader
 from citer.data.tasks.own_source import Source
-from citer.data.tasks.rows import Requires, Row, RowError, clean
+from citer.data.tasks.rows import Row, RowError, clean
 from citer.data.tasks.task import Task
 from citer.errors import InputError, shown
 
@@ -39,21 +39,17 @@ class OwnTask(Task):
         self.name = name
         self.source = Source(*place(name))
         self.pass_share = self.source.limits.pass_share
+        self.graded = self.source.has("grade")
         self.right_is_same = self.source.has("same")  # else those of the same words are
         self.digest = self.source.digest
         self._grader = Grader(self.source)
 
-    def problem(self, row: Row, requires: Requires, source: str) -> Problem:
+    def problem(self, row: Row, source: str) -> Problem:
         """Turn a raw row into a problem, and try its prompt. A task may have no grader."""
-        graded = self.source.has("grade")
-        if requires == "answer" and not graded:
-            expected = "a method grade() to read it, or evaluate.against: llm"
-            raise RowError("answer", f"not read by the task {self.source.class_name}", expected)
-        fields, training = self._fields(row), requires == "reference"
+        fields = self._fields(row)
         question = _text(fields, "question", required=True) or ""
-        answer = _text(fields, "answer", required=graded and requires != "question")
-        reference = _text(fields, "reference", required=training)
-        if answer is not None and not graded:
+        answer, reference = _text(fields, "answer"), _text(fields, "reference")
+        if answer is not None and not self.graded:
             found = f"problem() made {shown(answer)}"
             raise RowError("answer", found, "a method grade() to read it")
         key = problem_key(self.name, question, None)
@@ -115,7 +111,7 @@ def place(name: str) -> tuple[Path, str]:
     return Path(path), class_name
 
 
-def _text(fields: dict[str, Any], name: str, required: bool) -> str | None:
+def _text(fields: dict[str, Any], name: str, required: bool = False) -> str | None:
     """Return a text as it is: white space may count, as in an indented line of code."""
     value = fields.get(name)
     if value is None and not required:

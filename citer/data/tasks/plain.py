@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from citer.data.problems import Problem, problem_key
 from citer.data.tasks.plain_values import contains, is_same, json_share, same_json
-from citer.data.tasks.rows import Requires, Row, RowError, as_text, clean, nested, text, text_if
+from citer.data.tasks.rows import Row, RowError, as_text, clean, nested, text, text_if
 from citer.data.tasks.task import Task
 from citer.errors import shown
 
@@ -19,28 +19,18 @@ class Plain(Task):
     fields = ("question",)
     reference_field = "reference"
     templates = ()
-    expected = "a text: the answer"
 
-    def problem(self, row: Row, requires: Requires, source: str) -> Problem:
+    def problem(self, row: Row, source: str) -> Problem:
         """Read a row. Without a reference, the answer is the reference."""
-        question = text(row, "question", "the question")
-        answer = self._answer(row, requires)
-        needs_text = requires == "reference" and answer is None
-        given = text_if(row, "reference", "a right completion", required=needs_text)
+        question, value, answer = text(row, "question", "the question"), row.get("answer"), None
+        if self.graded and value not in (None, ""):
+            answer = self.read(value)
+            if answer is None:
+                raise RowError("answer", shown(value), self.answer_text)
+        given = text_if(row, "reference", self.reference_text)
         reference = given or (answer and self.shortest(answer))
         key = problem_key(self.name, question, None)
         return Problem(key, self.name, question, None, reference, answer, source, split="")
-
-    def _answer(self, row: Row, requires: Requires) -> str | None:
-        value = row.get("answer")
-        if value in (None, "") and requires == "question":
-            return None
-        if value is None:
-            raise RowError("answer", "missing", self.expected)
-        answer = self.read(value)
-        if answer is None:
-            raise RowError("answer", shown(value), self.expected)
-        return answer
 
     def read(self, value: Any) -> str | None:
         """Return the answer of a row as the grader reads it, None if it is none."""
@@ -88,7 +78,7 @@ class Contains(Plain):
     name = "contains"
     right_is_same = False  # the same words are
     example: ClassVar = {"question": "Who wrote Émile?", "answer": ["Rousseau", "J.-J. Rousseau"]}
-    expected = "a text, or a list of texts: each is a right answer"
+    answer_text = "a text, or a list of texts: each is a right answer"
 
     def read(self, value: Any) -> str | None:
         """Read one text or a list of texts, also in a CSV cell. Each is a line of the answer."""
@@ -119,7 +109,7 @@ class Json(Plain):
 
     name = "json"
     example: ClassVar = {"question": "3 red pens, as JSON:", "answer": {"red": 3, "of": ["pens"]}}
-    expected = "a JSON value, or a text that is JSON"
+    answer_text = "a JSON value, or a text that is JSON"
 
     def read(self, value: Any) -> str | None:
         try:
@@ -144,12 +134,8 @@ class Open(Plain):
     """
 
     name = "open"
+    graded = False
     example: ClassVar = {"question": "Why's the sky\tblue?", "reference": "Air scatters blue."}
-
-    def _answer(self, row: Row, requires: Requires) -> None:
-        if requires == "answer":
-            expected = "a task with a grader, or evaluate.against: llm"
-            raise RowError("answer", "not read by the task open", expected)
 
     def grade(self, problem: Problem, completion: str) -> bool:
         raise NotImplementedError("no problem of this task has an answer")

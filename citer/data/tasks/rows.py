@@ -43,7 +43,7 @@ class Format(NamedTuple):
     name: str
     signs: str
     fits: Callable[[Row], bool]
-    rewrite: Callable[[Row, Requires], Row] = lambda row, _: row
+    rewrite: Callable[[Row], Row] = lambda row: row
     fields: Mapping[str, str] = {}
 
 
@@ -62,11 +62,9 @@ def text(row: Row, field: str, expected: str) -> str:
     return clean(field, value)
 
 
-def text_if(row: Row, field: str, expected: str, *, required: bool) -> str | None:
-    """Return a field's text, or None if it is absent, null or empty and not `required`."""
-    if not required and row.get(field) in (None, ""):
-        return None
-    return text(row, field, expected)
+def text_if(row: Row, field: str, expected: str) -> str | None:
+    """Return a field's text, or None if it is absent, null or empty."""
+    return text(row, field, expected) if given(row, field) else None
 
 
 def as_text(value: Any) -> Any:

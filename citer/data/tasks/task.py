@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from citer.data.problems import Problem
-from citer.data.tasks.rows import Format, Requires, Row, given
+from citer.data.tasks.rows import Format, Requires, Row, RowError, given
 
 
 class GraderError(Exception):
@@ -15,19 +15,25 @@ class Task(ABC):
     """A row format, a prompt and a grader.
 
     `fields` are those of a raw row that make up the question. A row belongs to this task if it has
-    the first of them. `reference_field` has the worked answer. `templates` are all texts from which
-    prompts are made; the digest of the prompts covers them. `example` is a raw row with a
-    reference, by which two tokenizers are compared. `formats` are those of raw rows, most specific
-    first; without any, rows must be in the task's own. A completion is right if its share is at
-    least `pass_share`. If `right_is_same`, two right completions of a problem are always the same.
+    the first of them. `reference_field` has the worked answer, and `answer_field` the right one;
+    two texts say what either is, for messages. `templates` are all texts from which prompts are
+    made; the digest of the prompts covers them. `example` is a raw row with a reference, by which
+    two tokenizers are compared. `formats` are those of raw rows, most specific first; without any,
+    rows must be in the task's own. Unless `graded`, no answer is read. A completion is right if its
+    share is at least `pass_share`. If `right_is_same`, two right completions of a problem are
+    always the same.
     """
 
     name: str
     fields: ClassVar[tuple[str, ...]]
     reference_field: ClassVar[str]
+    reference_text: ClassVar[str] = "a right completion"
+    answer_field: ClassVar[str] = "answer"
+    answer_text: ClassVar[str] = "a text: the answer"
     templates: ClassVar[tuple[str, ...]]
     example: ClassVar[Row]
     formats: ClassVar[tuple[Format, ...]] = ()
+    graded: bool = True
     pass_share: float = 1.0
     right_is_same: bool = True
     wider: str | None = None  # a task that reads more forms of the same answers
@@ -44,8 +50,18 @@ class Task(ABC):
         return self.formats or (Format(self.name, signs, fits),)
 
     @abstractmethod
-    def problem(self, row: Row, requires: Requires, source: str) -> Problem:
-        """Turn a raw row into a problem without a split. Raises RowError."""
+    def problem(self, row: Row, source: str) -> Problem:
+        """Turn a raw row into a problem without a split, whatever it lacks. Raises RowError."""
+
+    def check(self, problem: Problem, requires: Requires) -> None:
+        """Raise RowError if a problem lacks what is required."""
+        if requires == "answer" and not self.graded:
+            found = f"not read by the task {self.name.rpartition(':')[2]}"
+            raise RowError("answer", found, "a task with a grader, or evaluate.against: llm")
+        if requires != "question" and self.graded and problem.answer is None:
+            raise RowError(self.answer_field, "missing", self.answer_text)
+        if requires == "reference" and problem.reference is None:
+            raise RowError(self.reference_field, "missing", self.reference_text)
 
     @abstractmethod
     def prompt_text(self, problem: Problem) -> str:

@@ -98,7 +98,7 @@ def test_a_missing_file_is_named() -> None:
             "row: data/own/t.py:7: GeneratorExit",
         ),
         ('row["q"]', "3", "question: problem() made 3; expected a text"),
-        ('row.get("q")', "None", "answer: problem() made None; expected a text"),
+        ('row.get("q")', "None", "answer: missing; expected a text"),
         ("problem.question +", "problem.x +", "prompt(): data/own/t.py:10: AttributeError"),
         ('problem.question + "?"', "''", f"prompt(): {NAME}: prompt() returned ''; expected a tex"),
         ('problem.question + "?"', "'\\ud83d'", "prompt(): '\\ud83d', half a character; expected"),
@@ -129,7 +129,7 @@ def test_a_row_becomes_a_problem_of_its_task(write_task: Callable[..., str]) -> 
     assert (problem.task, task_label(problem.task)) == (NAME, "Own")
     assert (problem.question, problem.answer, problem.reference) == ("  yes", "  yes", "  y\n")
     assert prompt_text(problem) == find_task(name).message_text(problem) == "  yes?"
-    with pytest.raises(RowError, match="reference: problem\\(\\) made None"):
+    with pytest.raises(RowError, match="reference: missing"):
         parse_row({"q": "yes"}, name, "reference")
 
 
