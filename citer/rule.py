@@ -68,22 +68,20 @@ class Rule:
         try:
             number = int(at) if visit == "every" else float(at)
             how = cast(Drafter, draft or "slm"), int(cap or 0)
-            rule = cls(cast(When, visit), number, float(audit or 0), by or "", *how)
+            return cls(cast(When, visit), number, float(audit or 0), by or "", *how)
         except ValueError:
             raise ValueError(f"{text!r}: {EXPECTED}") from None
-        if not rule.in_range:
-            raise ValueError(f"{text!r}: {EXPECTED}")
-        return rule
 
-    @property
-    def in_range(self) -> bool:
+    def __post_init__(self) -> None:
+        """Raises ValueError with the expected form."""
         at_fits = _counts(self.at) if self.visit == "every" else 0 <= self.at <= 1
         by_fits = not self.by or self.by.isidentifier()
         audit_fits = 0 <= self.audit <= 1
         cap_fits = not self.cap or _counts(self.cap)
         needs = {"slm": True, "lookup": self.audit > 0 and not self.by, "both": self.audit > 0}
         fits = at_fits and audit_fits and by_fits and cap_fits
-        return self.visit in get_args(When) and fits and needs.get(self.draft, False)
+        if not (self.visit in get_args(When) and fits and needs.get(self.draft)):
+            raise ValueError(f"'{self}': {EXPECTED}")
 
     def __format__(self, spec: str) -> str:
         """Format the rule as text, and its numbers by `spec`."""

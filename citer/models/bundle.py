@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import AfterValidator, AliasPath, BaseModel, Field
+from pydantic import AliasPath, BaseModel, Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from citer.data.prompts import PromptSettings
 from citer.errors import InputError
 from citer.models.router import Head, Router, RouterMLP
-from citer.rule import EXPECTED, Rule
+from citer.rule import Rule
 from citer.storage.tables import digest, read_as, read_json, replacing, write_json
 
 VERSION = 3
@@ -33,12 +33,6 @@ class HeadCard(BaseModel):
     intercept: Annotated[float, Field(validation_alias=AliasPath("calibration", "intercept"))]
 
 
-def _in_range(rule: Rule) -> Rule:
-    if not rule.in_range:
-        raise ValueError(f"'{rule}': {EXPECTED}")
-    return rule
-
-
 class Origin(BaseModel):
     id: str
     digest: str
@@ -47,7 +41,7 @@ class Origin(BaseModel):
 class Deployed(BaseModel):
     """The deployed rule, which registration adds."""
 
-    rule: Annotated[Rule, AfterValidator(_in_range)]
+    rule: Rule
 
 
 class Place(BaseModel):

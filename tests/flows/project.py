@@ -204,10 +204,14 @@ def _write_report(
     elsewhere = [
         ("validation", ours, rule),
         ("test", other, rule),
-        ("test", ours, replace(rule, visit="every")),
-        ("test", ours, replace(rule, at=(rule.at + 0.5) / 3)),
         ("test", ours, replace(rule, audit=(rule.audit + 0.5) / 2)),
     ]
+    if rule.visit == "every":
+        elsewhere.append(("test", ours, replace(rule, at=rule.at + 1)))
+    else:
+        visit = "risk" if rule.visit == "score" else "score"
+        elsewhere.append(("test", ours, replace(rule, visit=visit)))
+        elsewhere.append(("test", ours, replace(rule, at=(rule.at + 0.5) / 3)))
     outcomes = [_outcomes("test", ours, rule, correct, cost, questions)]
     outcomes += [_outcomes(*place, 0, 2.0, questions) for place in elsewhere]
     stamp = (conditions or Conditions()).fields
@@ -234,7 +238,8 @@ def _path(
     method: str, rule: Rule, discordant: int, cost: float, certified: bool
 ) -> list[dict[str, Any]]:
     """Return the steps of a sequence: an exact rule, one that loses half as many, `rule`."""
-    steps = (Rule("risk", 0.75, 1.0), 0), (replace(rule, at=0.9375), discordant // 2)
+    other = 9 if rule.visit == "every" else 0.9375
+    steps = (Rule("risk", 0.75, 1.0), 0), (replace(rule, at=other), discordant // 2)
     return [
         {
             "method": method,
