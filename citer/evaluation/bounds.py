@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from citer.decoding.answer import Visit, Work
-from citer.decoding.policy import StepView, always_slm
+from citer.decoding.policy import StepView
 from citer.decoding.served import verifier_of
 from citer.evaluation.candidates import quantiles
 from citer.evaluation.cost import Trace
@@ -32,7 +32,6 @@ from citer.sections import BoundName
 if TYPE_CHECKING:
     from citer.evaluation.study import Study
 AGREES = Rule("score", 0.5)  # the oracle's score is 1 where both choose the same token, else 0
-ORACLE = Style(Kind.BOUND, "#BBBBBB", "P")
 FRACTIONS = tuple(tenth / 10 for tenth in range(1, 10))  # of the questions, for the LLM
 FOLDS = 5
 
@@ -44,14 +43,8 @@ class Alone(NamedTuple):
     llm: Run
 
 
-Finish = Callable[[Sequence[Run], Alone], Sequence[Run]]
-
-
-class Bound(NamedTuple):
-    """A line to decode. `finish` makes the bound's runs of the line's runs and the models' own."""
-
-    line: Line
-    finish: Finish = lambda runs, _: runs
+# Makes its runs on test, perhaps of those of the models alone.
+Bound = Callable[["Study", Alone], Sequence[Run]]
 
 
 class Lessons(NamedTuple):
@@ -79,8 +72,8 @@ def random(seed: int, view: StepView) -> Tensor:
     return (shifted(mixed(counter_N), 40).float() * 2.0**-24).clamp(max=HIGHEST)
 
 
-def random_bound(study: "Study") -> Bound:
-    """Make the bound with one rule at the middle LLM fraction.
+def random_bound(study: "Study", _: Alone) -> Sequence[Run]:
+    """Let random calls write the middle LLM fraction.
 
     More rules would be slow, since their answers share few tokens. They would add little, since the
     frontier is almost straight.
@@ -89,10 +82,12 @@ def random_bound(study: "Study") -> Bound:
     middle = fractions[(len(fractions) - 1) // 2 :][:1]
     scorer = partial(random, study.sampler.seed)
     rules = [Rule("score", share) for share in middle]
-    return Bound(Line("random", scorer, rules, Style(Kind.BOUND, "#666666", "x")))
+    line = Line("random", scorer, rules, Style(Kind.BOUND, "#666666", "x"))
+    [runs] = study.answered(study.test, [line])
+    return runs
 
 
-def oracle_bound(study: "Study") -> Bound:
+def oracle_bound(study: "Study", alone: Alone) -> list[Run]:
     """The oracle of exact routing: no method, since it knows the LLM's answer in advance.
 
     The SLM writes each token of the LLM's own answer that is also its own choice. The LLM is
@@ -101,14 +96,11 @@ def oracle_bound(study: "Study") -> Bound:
     text. Nothing is decoded: a forward of the SLM over each of the LLM's answers finds where the
     two differ.
     """
-
-    def finish(_: Sequence[Run], alone: Alone) -> list[Run]:
-        job, own = partial(_compared, study.pair, study.sampler), alone.llm.results
-        with progress("oracle on test", len(own), "answers") as advance:
-            [results] = study.executor.run(job, [Unit("the oracle", own)], advance)
-        return [replace(alone.llm, method="oracle", rule=AGREES, results=results, style=ORACLE)]
-
-    return Bound(Line("oracle", always_slm, [], ORACLE), finish)
+    job, own = partial(_compared, study.pair, study.sampler), alone.llm.results
+    with progress("oracle on test", len(own), "answers") as advance:
+        [results] = study.executor.run(job, [Unit("the oracle", own)], advance)
+    style = Style(Kind.BOUND, "#BBBBBB", "P")
+    return [replace(alone.llm, method="oracle", rule=AGREES, results=results, style=style)]
 
 
 def _compared(
@@ -129,7 +121,7 @@ def _compared(
     return compared
 
 
-def query_bound(study: "Study", lessons: Lessons) -> Bound:
+def query_bound(study: "Study", alone: Alone, lessons: Lessons) -> list[Run]:
     """Query-level routing: one model answers the whole question (RouteLLM, arXiv 2406.18665).
 
     A linear head reads the SLM's features at the end of the prompt. Its score is the probability
@@ -145,7 +137,8 @@ def query_bound(study: "Study", lessons: Lessons) -> Bound:
     held_out = _held_out(feature_QF, label_Q).tolist()
     rules = [Rule("score", tau) for tau in quantiles(held_out, FRACTIONS)]
     line = Line("query", scorer, [SLM], Style(Kind.BOUND, "#333333", "h"))
-    return Bound(line, partial(mixtures, rules))
+    [[scored]] = study.answered(study.test, [line])
+    return mixtures(rules, scored, alone.llm)
 
 
 def examples(lessons: Lessons) -> tuple[np.ndarray, np.ndarray]:
@@ -182,14 +175,13 @@ def _held_out(feature_QF: np.ndarray, label_Q: np.ndarray) -> np.ndarray:
     return held_out_Q2[:, 1]
 
 
-def mixtures(rules: Sequence[Rule], runs: Sequence[Run], alone: Alone) -> list[Run]:
+def mixtures(rules: Sequence[Rule], scored: Run, llm_alone: Run) -> list[Run]:
     """Make the runs of `rules` of the SLM's run, whose first scores are the questions' scores.
 
     A rule takes the LLM's answer to each question that scores below its τ. It pays for the SLM's
     prefill and for the LLM's own work.
     """
-    (scored,) = runs
-    pairs = list(zip(scored.results, alone.llm.results, strict=True))
+    pairs = list(zip(scored.results, llm_alone.results, strict=True))
     mixes = []
     for rule in rules:
         own = [slm if slm.scores[0] >= rule.at else _prefilled(llm) for slm, llm in pairs]
@@ -206,19 +198,18 @@ def _prefilled(result: Result) -> Result:
 
 
 LEARNS = "query"
-BOUNDS: Mapping[BoundName, Callable[["Study"], Bound]] = {
-    "random": random_bound,
-    "oracle": oracle_bound,
-}
+BOUNDS: Mapping[BoundName, Bound] = {"random": random_bound, "oracle": oracle_bound}
 
 
-def enlist(study: "Study", lessons: Callable[[], Lessons] | None) -> Iterator[Bound]:
-    """Make the bounds that the parameters list. The one that learns needs `lessons`."""
+def bound_runs(
+    study: "Study", alone: Alone, lessons: Callable[[], Lessons] | None
+) -> Iterator[Run]:
+    """Make the runs of the bounds that the parameters list. The one that learns needs `lessons`."""
     for name in dict.fromkeys(study.params.evaluate.bounds):
         if name in BOUNDS:
-            yield BOUNDS[name](study)
+            yield from BOUNDS[name](study, alone)
         elif lessons:
             try:
-                yield query_bound(study, lessons())
+                yield from query_bound(study, alone, lessons())
             except NothingToLearnError as error:
                 say(f"rivals: {name} is left out: {error}")

@@ -17,7 +17,7 @@ from citer.data.references import judged
 from citer.decoding.engine import Engine
 from citer.decoding.lookup import PAYS, copies, share
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Scorer
-from citer.evaluation.bounds import Alone, Lessons, enlist
+from citer.evaluation.bounds import Alone, Lessons, bound_runs
 from citer.evaluation.candidates import candidates, quantiles
 from citer.evaluation.choice import compared, worth_testing
 from citer.evaluation.cost import Batch, cap, counted, schedules
@@ -63,7 +63,7 @@ class Study:
 
     def alone_on(self, problems: Sequence[Problem]) -> Alone:
         """Run each model by itself: together, a forward would have half of the rows."""
-        return Alone(*_runs(self._sweep(problems, [line])[0] for line in ALONE_LINES))
+        return Alone(*_runs(self.answered(problems, [line])[0] for line in ALONE_LINES))
 
     def fixed(
         self, scorers: Mapping[str, Scorer], lessons: Callable[[], Lessons] | None = None
@@ -74,12 +74,10 @@ class Study:
         scorers. The bound that learns is left out without `lessons`. Nothing is chosen or learnt on
         test.
         """
-        bounds = list(enlist(self, lessons))
         alone = self.alone_on(self.test)
-        decoded = self._sweep(self.test, [bound.line for bound in bounds]) if bounds else []
-        finished = (bound.finish(runs, alone) for bound, runs in zip(bounds, decoded, strict=True))
+        bounds = bound_runs(self, alone, lessons)
         before = [*self._alone_held_out, *self.alone_on(self.validation)]
-        found = self._found([*before, *alone, *_runs(finished)])
+        found = self._found([*before, *alone, *bounds])
         return found.joined(self.candidates(scorers, found))
 
     def candidates(self, scorers: Mapping[str, Scorer], fixed: Findings) -> Findings:
@@ -92,7 +90,7 @@ class Study:
         if not lines:
             return Findings(outcome_table([]), [])
         kept, runs = self._screened(lines)
-        tested = (self._sweep(split, kept) for split in (self.validation, self.test))
+        tested = (self.answered(split, kept) for split in (self.validation, self.test))
         return self._found([*runs, *_runs(line for split in tested for line in split)], fixed)
 
     def _found(self, runs: Sequence[Run], fixed: Findings | None = None) -> Findings:
@@ -103,7 +101,7 @@ class Study:
         """Return quantiles of each scorer's scores in the SLM's own answers."""
         alone = [Line("slm", each, [SLM_ALONE.rule]) for each in scorers.values()]
         taus = {}
-        for name, [own] in zip(scorers, self._sweep(self.holdout, alone), strict=True):
+        for name, [own] in zip(scorers, self.answered(self.holdout, alone), strict=True):
             scores = [score for result in own.results for score in result.scores]
             taus[name] = quantiles(scores, self.params.evaluate.fractions)
         return taus
@@ -130,7 +128,7 @@ class Study:
             return list(lines), []
         [llm] = self._alone_held_out
         kept, worth = [], list[Run]()
-        for line, runs in zip(lines, self._sweep(self._gradable, lines), strict=True):
+        for line, runs in zip(lines, self.answered(self._gradable, lines), strict=True):
             seen = [compared(run, llm, schedules(self.params.serve)) for run in runs]
             numbers = worth_testing(seen)
             kept.append(line._replace(rules=[line.rules[number] for number in numbers]))
@@ -140,7 +138,7 @@ class Study:
     @cached_property
     def _alone_held_out(self) -> list[Run]:
         """The LLM's run on the held-out questions, empty if none can be graded."""
-        return _runs(self._sweep(self._gradable, ALONE_LINES[1:])) if self._gradable else []
+        return _runs(self.answered(self._gradable, ALONE_LINES[1:])) if self._gradable else []
 
     @cached_property
     def _gradable(self) -> list[Problem]:
@@ -153,12 +151,13 @@ class Study:
         asked = [p for p in self.holdout if not by_answer or p.answer is None]
         if not asked:
             return given
-        [[llm]] = self._sweep(asked, ALONE_LINES[1:])
+        [[llm]] = self.answered(asked, ALONE_LINES[1:])
         for own in llm.results:
             given += judged(own.problem, None if own.truncated else self.pair.text(own.token_ids))
         return given
 
-    def _sweep(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
+    def answered(self, problems: Sequence[Problem], lines: Sequence[Line]) -> list[list[Run]]:
+        """Return a run for each rule of each line."""
         names = dict.fromkeys(line.method for line in lines)
         rules = (f"{line.method} {rule}" for line in lines for rule in line.rules)
         own = digest(*rules, *map(repr, problems))  # held-out questions may get other answers

@@ -41,7 +41,7 @@ def test_the_oracle_is_the_engine_with_a_scorer_that_knows_the_llms_answer(
     study: Study, sampling: SamplingParams | None, tmp_path
 ) -> None:
     own = replace(changed(study, sampling=sampling), partial=tmp_path)
-    [run] = oracle_bound(own).finish([], own.alone_on(own.test))
+    [run] = oracle_bound(own, own.alone_on(own.test))
     engine = Engine(study.pair, 3, DECODE.max_new_tokens)
     requests = [request(problem, study.pair, own.sampler) for problem in own.test]
     llm = {answer.key: answer for answer in engine.decode(requests, LLM_ALONE)}
@@ -73,7 +73,7 @@ def test_the_oracle_needs_no_weights_in_this_process(study: Study, tmp_path) -> 
         own, executor=Elsewhere(), pair=load_pair(PairFolder(slm, llm), params, weights=False)
     )
     alone = own.alone_on(own.test)
-    [[one], [other]] = (oracle_bound(each).finish([], alone) for each in (own, away))
+    [[one], [other]] = (oracle_bound(each, alone) for each in (own, away))
     assert [result.trace for result in other.results] == [result.trace for result in one.results]
 
 

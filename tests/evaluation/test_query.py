@@ -1,5 +1,6 @@
 """Query-level routing: labels, thresholds and mixtures against values computed by hand."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from citer.evaluation.bounds import (
     Alone,
     Lessons,
     _held_out,
-    enlist,
+    bound_runs,
     examples,
     mixtures,
     query_bound,
@@ -20,6 +21,7 @@ from citer.evaluation.bounds import (
 from citer.evaluation.cost import Prices
 from citer.evaluation.points import outcome_rows
 from citer.evaluation.study import Study
+from citer.evaluation.sweep import Line
 from citer.models.router import EXTRAS
 from citer.rule import SLM, Rule
 from tests.studied import changed
@@ -41,16 +43,16 @@ def alone(study: Study) -> Alone:
 
 def test_a_bound_without_data_is_left_out_with_its_reason(study, alone, capsys):
     lessons = lessons_of(Alone(alone.slm, alone.slm))
-    bounds = list(enlist(changed(study, bounds=("query", "random")), lambda: lessons))
-    assert [bound.line.method for bound in bounds] == ["random"]
+    listed = changed(study, bounds=("query", "random"))
+    assert [run.method for run in bound_runs(listed, alone, lambda: lessons)] == ["random"]
     total = len(alone.slm.results)
     said = f"rivals: query is left out: the LLM's answer is needed for 0 of {total} preference "
     assert said in capsys.readouterr().out
 
 
-def test_the_bound_that_learns_is_left_out_without_lessons(study):
-    bounds = list(enlist(study, None))
-    assert [bound.line.method for bound in bounds] == ["random", "oracle"]
+def test_the_bound_that_learns_is_left_out_without_lessons(study, alone):
+    runs = bound_runs(study, alone, None)
+    assert [run.method for run in runs] == ["random", "oracle"]
 
 
 def test_labels_say_whether_the_slms_answer_will_do(alone, monkeypatch):
@@ -86,7 +88,7 @@ def scored(study: Study, alone: Alone):
 def test_a_question_below_the_threshold_gets_the_llms_answer_and_pays_for_the_slms_prefill(
     study, alone, scored
 ):
-    [run] = mixtures([Rule("score", 0.25)], [scored], alone)
+    [run] = mixtures([Rule("score", 0.25)], scored, alone.llm)
     rows = list(outcome_rows(run))
     for n, (row, slm, llm) in enumerate(
         zip(rows, outcome_rows(alone.slm), outcome_rows(alone.llm), strict=True)
@@ -118,16 +120,30 @@ def told(alone: Alone) -> Lessons:
     return lessons
 
 
-def test_a_query_head_ranks_questions_by_what_it_learnt(study, told):
-    scorer = query_bound(study, told).line.scorer
+@pytest.fixture
+def line(study, alone, told, monkeypatch) -> Callable[[], Line]:
+    """What the bound decodes."""
+
+    def decoded() -> Line:
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Study, "answered", lambda _, __, lines: seen.extend(lines) or [[alone.slm]]
+            )
+            seen: list[Line] = []
+            query_bound(study, alone, told)
+        return seen[0]
+
+    return decoded
+
+
+def test_a_query_head_ranks_questions_by_what_it_learnt(told, line):
+    scorer = line().scorer
     view = type("View", (), {"feature_NF": torch.from_numpy(told.feature_QF[:40].copy())})
     score_Q = scorer(view)
     assert score_Q[::2].min() > score_Q[1::2].max()
 
 
-def test_its_thresholds_are_quantiles_of_scores_by_fits_without_the_question(
-    study, told, monkeypatch
-):
+def test_its_thresholds_are_quantiles_of_scores_by_fits_without_the_question(line, monkeypatch):
     counted = []
 
     def noted(scores, fractions):
@@ -135,10 +151,11 @@ def test_its_thresholds_are_quantiles_of_scores_by_fits_without_the_question(
         return [0.25, 0.75]
 
     monkeypatch.setattr("citer.evaluation.bounds.quantiles", noted)
-    bound = query_bound(study, told)
+    mixed = []
+    monkeypatch.setattr("citer.evaluation.bounds.mixtures", lambda rules, *_: mixed.extend(rules))
+    assert line().rules == [SLM], "no question is decoded for another rule"
     assert counted == [(40, FRACTIONS)]
-    assert bound.line.rules == [SLM], "no question is decoded for another rule"
-    assert bound.finish.args == ([Rule("score", 0.25), Rule("score", 0.75)],)
+    assert mixed == [Rule("score", 0.25), Rule("score", 0.75)]
 
 
 def test_held_out_scores_do_not_know_their_own_label():

@@ -1,5 +1,6 @@
 """What is the same for all iterations, run through a study."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -7,13 +8,13 @@ import torch
 from torch import Tensor
 
 from citer.decoding.policy import CERTAINTIES, LLM_ALONE, Policy, StepView
-from citer.evaluation.bounds import BOUNDS, Bound, random
+from citer.evaluation.bounds import BOUNDS, Alone, random
 from citer.evaluation.choice import HELD_OUT
 from citer.evaluation.measure import ACCURACY, Conditions
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.points import rule_of
 from citer.evaluation.study import Study
-from citer.evaluation.sweep import Line
+from citer.evaluation.sweep import Line, Run
 from citer.report.frontier import lines_of
 from citer.report.standings import metrics, standings, summary
 from citer.rule import Rule
@@ -26,10 +27,11 @@ def margin(view: StepView) -> Tensor:
     return (top_N2[:, 0] - top_N2[:, 1]).clamp(0, 0.999).float()
 
 
-def by_margin(study: Study) -> Bound:
+def by_margin(study: Study, _: Alone) -> Sequence[Run]:
     style = Style(Kind.BOUND, "purple", "p")
     rules = [Rule("score", 0.1), Rule("score", 0.9)]
-    return Bound(Line("margin", margin, rules, style))
+    [runs] = study.answered(study.test, [Line("margin", margin, rules, style)])
+    return runs
 
 
 def test_a_new_bound_needs_only_one_function_and_one_entry(
