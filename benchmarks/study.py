@@ -28,11 +28,11 @@ import typer
 import yaml
 from pydantic import ValidationError
 
+from benchmarks.pretrain import make_pair
 from benchmarks.report import RESULTS, command, machine, markdown, write_results
 from citer.config.params import load_params
 from citer.demo import toy
 from citer.demo.knowledge import TRUTH, Design, knowledge
-from citer.demo.pretrain import make_pair
 from citer.errors import InputError, read_text
 from citer.evaluation.methods import MODELS, NUMBERS, SCORERS, STATE, Row
 from citer.evaluation.metrics import RESAMPLES, SEED, Frontier, interval, resamples

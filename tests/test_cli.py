@@ -144,7 +144,7 @@ def test_pretrain_never_replaces_the_folder_of_another_pair(
     (tmp_path / "params.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
     made: list[Path] = []
-    monkeypatch.setattr("citer.demo.pretrain.make_pair", lambda folder, seed: made.append(folder))
+    monkeypatch.setattr("benchmarks.pretrain.make_pair", lambda folder, seed: made.append(folder))
     tools.pretrain()
     assert made == [Path("data/pair")]
 

@@ -59,8 +59,8 @@ def pretrain() -> None:
     Takes about ten minutes on a free core. Every router of the old pair becomes invalid, unless
     the new models have the same bytes.
     """
-    load_params()  # raises InputError if this folder is not a project
-    from citer.demo.pretrain import make_pair
+    _need_benchmarks("pretrain")
+    from benchmarks.pretrain import make_pair
 
     # Not to the folders in params.yaml: they may be the user's own.
     make_pair(Path("data/pair"), seed=17)
@@ -81,9 +81,16 @@ def bench(
 
     All rows together take hours.
     """
-    load_params()
-    if not find_spec("benchmarks"):
-        raise InputError("bench: no folder benchmarks here; expected a clone of the repository")
+    _need_benchmarks("bench")
     from benchmarks.bench import run
 
     run(rows or [], pair or [], threads, out)
+
+
+def _need_benchmarks(command: str) -> None:
+    """Raise InputError if this folder is not a clone of the repository."""
+    load_params()
+    if not find_spec("benchmarks"):
+        raise InputError(
+            f"{command}: no folder benchmarks here; expected a clone of the repository"
+        )

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.corpus import Mix, texts
+from benchmarks.pretrain import IGNORED, Recipe, Training, make_pair, pad, train_tokenizer
 from citer.data.importing import parse_row
 from citer.data.prompts import PlainPrompts, PromptSettings
-from citer.demo.corpus import Mix, texts
 from citer.demo.knowledge import OTHER_WORLD, TRUTH, Design
-from citer.demo.pretrain import IGNORED, Recipe, Training, make_pair, pad, train_tokenizer
 from citer.demo.toy import rows
 from citer.storage.tables import digest
 from tests.tasks import prompt_text
@@ -61,7 +61,7 @@ def test_the_card_names_the_weights_digest_and_the_seed(made):
 
 def test_an_interrupted_training_keeps_the_old_pair(made, monkeypatch):
     before = digest(made)
-    monkeypatch.setattr("citer.demo.pretrain.write_json", lambda *_: 1 / 0)
+    monkeypatch.setattr("benchmarks.pretrain.write_json", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make_pair(made, 4, tiny(16, OTHER_WORLD), tiny(32, TRUTH))
     assert digest(made) == before
@@ -70,7 +70,7 @@ def test_an_interrupted_training_keeps_the_old_pair(made, monkeypatch):
 
 def test_no_question_of_the_pipeline_is_learned(monkeypatch):
     monkeypatch.setattr(
-        "citer.demo.corpus.rows",
+        "benchmarks.corpus.rows",
         lambda task, count, seed, part, *world: rows(task, count, seed, "pipeline", *world),
     )
     with pytest.raises(AssertionError, match="leaked"):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from citer.demo.corpus import Mix, Text, encode_text, texts
+from benchmarks.corpus import Mix, Text, encode_text, texts
 from citer.demo.knowledge import OTHER_WORLD, TRUTH, Design
 from citer.progress import progress
 from citer.storage.tables import digest, replacing, write_json
