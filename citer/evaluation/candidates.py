@@ -16,7 +16,8 @@ A candidate belongs to one method. Known methods are points of this space:
     policy        all others
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby, product
 
 import numpy as np
@@ -25,7 +26,7 @@ from citer.config.params import EvaluateParams
 from citer.decoding.policy import CERTAINTIES, Scorer, always_slm
 from citer.evaluation.methods import ITERATIONS, Kind, Style
 from citer.evaluation.sweep import Line
-from citer.rule import Drafter, Rule, When
+from citer.rule import Drafter, Rule
 from citer.sections import CandidateName
 
 PLAIN = {
@@ -50,9 +51,6 @@ STYLES = {
     "speculative": Style(Kind.EXACT, "#E69F00", "v"),
     "lookup": Style(Kind.EXACT, "#E69F00", "<"),
 }
-Visits = Sequence[tuple[When, float]]
-
-
 UNTRAINED: dict[str, Scorer] = {"": always_slm, **CERTAINTIES}
 
 
@@ -79,44 +77,38 @@ def candidates(
     token on, and under `cap γ` after a first token of the LLM, as in an inference server.
     """
     audits = sorted({0.0, *params.audits, 1.0})
-    rules = (
-        [
-            Rule(*visit, audit, name, drafter, each)
-            for visit in visits
-            for each in _caps(visit, drafter, cap)
-        ]
-        for drafter, name, audit in product(drafters, scorers, audits)
-        if (visits := _visits(name, drafter, audit, taus, params, cap))
-    )
-    named = ((name, [*one]) for own in rules for name, one in groupby(own, method_of))
     wanted = {NAMES.get(name, name) for name in params.candidates}
-    return [
-        Line(name, scorers[own[0].by], own, STYLES[name]) for name, own in named if name in wanted
-    ]
+    lines = []
+    for drafter, by, audit in product(drafters, scorers, audits):
+        rules = _rules(drafter, by, audit, taus, params, cap)
+        for method, own in groupby(rules, method_of):
+            if method in wanted:
+                lines.append(Line(method, scorers[by], [*own], STYLES[method]))
+    return lines
 
 
-def _caps(visit: tuple[When, float], drafter: Drafter, cap: int) -> list[int]:
-    when, gamma = visit
-    return [cap] if cap or when != "every" or drafter != "slm" else [0, int(gamma)]
-
-
-def _visits(
-    name: str,
+def _rules(
     drafter: Drafter,
+    by: str,
     audit: float,
     taus: Mapping[str, Sequence[float]],
     params: EvaluateParams,
     cap: int,
-) -> Visits:
-    if (drafter != "slm" and not audit) or (drafter == "lookup" and name):
-        return []
-    risky: Visits = [("risk", rho) for rho in params.risks if audit]
-    if name:
-        never = [0.0] if name == "probability" and not audit else []
-        return [*(("score", tau) for tau in (*never, *taus[name])), *risky]
-    gammas = [gamma for gamma in params.gammas if audit and (not cap or gamma <= cap)]
-    every: Visits = [("every", gamma) for gamma in gammas]
-    return [*every, *risky] if drafter == "lookup" else every
+) -> Iterator[Rule]:
+    """Yield the rules with this drafter, scorer and audit. Those of a method are neighbours."""
+    if (drafter != "slm" and not audit) or (drafter == "lookup" and by):
+        return
+    rule = partial(Rule, audit=audit, by=by, draft=drafter, cap=cap)
+    if by:
+        never = [0.0] if by == "probability" and not audit else []
+        yield from (rule("score", tau) for tau in (*never, *taus[by]))
+    for gamma in params.gammas if audit and not by else ():
+        if not cap or gamma <= cap:
+            yield rule("every", gamma)
+        if not cap and drafter == "slm":
+            yield rule("every", gamma, cap=gamma)
+    if audit and (by or drafter == "lookup"):
+        yield from (rule("risk", rho) for rho in params.risks)
 
 
 def quantiles(scores: Sequence[float], fractions: Sequence[float]) -> list[float]:

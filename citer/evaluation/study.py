@@ -4,7 +4,7 @@ The held-out questions of the preference split give thresholds, and choose the r
 a test. Validation tests rules, and test only reports.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -63,7 +63,7 @@ class Study:
 
     def alone_on(self, problems: Sequence[Problem]) -> Alone:
         """Run each model by itself: together, a forward would have half of the rows."""
-        return Alone(*_runs(self.answered(problems, [line])[0] for line in ALONE_LINES))
+        return Alone(*(run for line in ALONE_LINES for run in self.answered(problems, [line])[0]))
 
     def fixed(
         self, scorers: Mapping[str, Scorer], lessons: Callable[[], Lessons] | None = None
@@ -90,8 +90,9 @@ class Study:
         if not lines:
             return Findings(outcome_table([]), [])
         kept, runs = self._screened(lines)
-        tested = (self.answered(split, kept) for split in (self.validation, self.test))
-        return self._found([*runs, *_runs(line for split in tested for line in split)], fixed)
+        for split in (self.validation, self.test):
+            runs += chain.from_iterable(self.answered(split, kept))
+        return self._found(runs, fixed)
 
     def _found(self, runs: Sequence[Run], fixed: Findings | None = None) -> Findings:
         earlier = fixed.points if fixed else ()
@@ -138,7 +139,7 @@ class Study:
     @cached_property
     def _alone_held_out(self) -> list[Run]:
         """The LLM's run on the held-out questions, empty if none can be graded."""
-        return _runs(self.answered(self._gradable, ALONE_LINES[1:])) if self._gradable else []
+        return self.answered(self._gradable, ALONE_LINES[1:])[0] if self._gradable else []
 
     @cached_property
     def _gradable(self) -> list[Problem]:
@@ -182,7 +183,3 @@ def study_stamp(
     limit = params.decode.max_new_tokens
     settings = {"seed": params.seed, "max_new_tokens": limit, "problems": questions}
     return identity | settings | conditions.fields
-
-
-def _runs(lines: Iterable[Sequence[Run]]) -> list[Run]:
-    return [run for line in lines for run in line]
