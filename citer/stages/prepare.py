@@ -114,15 +114,10 @@ def _assigned(params: Params, on_bad_row: OnBadRow) -> Assigned:
     for file in prepare.train:
         for problem in _loaded(file, row_needs(params, "train"), on_bad_row):
             yield _dealt(params, problem), problem
-    yield from _traffic(params)
-
-
-def _traffic(params: Params) -> Assigned:
-    seed = params.seed
-    for folder in params.prepare.traffic:
-        for problem in load_traffic(Path(folder.path), params.prepare.tasks, folder.most, seed):
+    for folder in prepare.traffic:
+        for problem in load_traffic(Path(folder.path), prepare.tasks, folder.most, params.seed):
             shares = _traffic_shares(params, problem.answer)
-            yield split_by_share(problem.conversation, seed, shares), problem
+            yield split_by_share(problem.conversation, params.seed, shares), problem
 
 
 def _loaded(file: SourceFile, requires: Needs, on_bad_row: OnBadRow) -> Iterator[Problem]:
