@@ -8,11 +8,7 @@ from citer.models.bundle import write_bundle
 from citer.models.folder import PairFolder
 from citer.serving.deployment import Deployment, deploy, served_pair
 from citer.storage.tables import read_json, write_json
-from tests.generate.project import (
-    MAX_NEW_TOKENS,
-    RULE,
-    own_pair,
-)
+from tests.generate.project import MATH, MAX_NEW_TOKENS, RULE, Project, own_pair
 from tests.heads import random_router
 from tests.tiny import make_tiny_pair
 
@@ -39,21 +35,23 @@ def bundle(params: Params, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def number_bundle(params: Params, bundle: Path) -> Path:
-    """A router that was trained on the tasks `exact` and `number`."""
-    card = read_json(bundle / "router.json") | {"prompts": {"tasks": ["exact", "number"]}}
-    write_json(bundle / "router.json", card)
-    folders = served_pair(bundle, params.pair)
-    write_json(bundle / "router.json", card | folders.identity(params.pair.dtype))
-    return bundle
+def project(params: Params, bundle: Path, tmp_path: Path) -> Project:
+    made = Project(params, bundle, tmp_path)
+    made.write(MATH)
+    return made
+
+
+@pytest.fixture
+def of_numbers(project: Project) -> Project:
+    """The project with a router that was trained on the tasks `exact` and `number`."""
+    file, pair = project.bundle / "router.json", project.params.pair
+    card = read_json(file) | {"prompts": {"tasks": ["exact", "number"]}}
+    write_json(file, card)
+    write_json(file, card | served_pair(project.bundle, pair).identity(pair.dtype))
+    return project
 
 
 @pytest.fixture
 def deployment(params: Params, bundle: Path) -> Deployment:
-    return deploy(
-        bundle,
-        PairFolder(Path("data/models/slm"), Path(params.pair.llm)),
-        params.pair,
-        RULE,
-        DecodeParams(slots=2, max_new_tokens=MAX_NEW_TOKENS),
-    )
+    folders = PairFolder(Path("data/models/slm"), Path(params.pair.llm))
+    return deploy(bundle, folders, params.pair, RULE, params.answer)

@@ -10,14 +10,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from citer.config.params import Params
 from citer.data.importing import parse_row
 from citer.models.pair import Pair
 from citer.rule import Rule
 from citer.storage.schema import AUDITED
 from citer.storage.tables import write_table
 from tests.decoding.reference import next_logits
-from tests.generate.project import MATH, MAX_NEW_TOKENS, MC, audited, own_pair
+from tests.generate.project import MATH, MAX_NEW_TOKENS, MC, Project, own_pair
 
 OFTEN_REJECTS = Rule("every", 3, audit=0.05)
 
@@ -27,11 +26,11 @@ def flat(rows: list[dict]) -> list[dict]:
 
 
 def test_an_exact_rule_lists_each_token_at_which_the_slm_differs_from_the_llms_answer(
-    params: Params, bundle: Path, tmp_path: Path
+    project: Project,
 ) -> None:
     """The rule visits the LLM only at the end, so every position is audited."""
-    rows, lines = audited(params, bundle, tmp_path, Rule("risk", 0.0, audit=1.0))
-    assert flat(rows) == list(differences(own_pair(params), MATH))
+    rows, lines = project.audited(Rule("risk", 0.0, audit=1.0))
+    assert flat(rows) == list(differences(own_pair(project.params), MATH))
     assert flat(rows)
     assert [row["audited"] for row in rows] == [list(range(line["tokens"])) for line in lines]
     by_llm = [[token["by"] == "llm" for token in line["written"]] for line in lines]
@@ -71,11 +70,11 @@ def verdict(pair: Pair, ids: list[int]) -> tuple[int, int, float]:
     "rule", [OFTEN_REJECTS, Rule("risk", 0.4, 0.3), Rule("score", 0.4, 0.1)], ids=str
 )
 def test_each_position_is_audited_at_most_once_and_its_verdict_is_the_llms(
-    params: Params, bundle: Path, tmp_path: Path, rule: Rule
+    project: Project, rule: Rule
 ) -> None:
     """The oracle reads the final answer, with a whole forward of each model for each token."""
-    rows, lines = audited(params, bundle, tmp_path, rule)
-    pair, rejections = own_pair(params), 0
+    rows, lines = project.audited(rule)
+    pair, rejections = own_pair(project.params), 0
     for row, line, question in zip(rows, lines, MATH, strict=True):
         prompt_ids = pair.prompts.prompt_ids(parse_row(question, "math", requires="question"))
         rejected = {d["position"]: d["slm_token"] for d in row["disagreements"] if d["rejected"]}
@@ -93,9 +92,10 @@ def test_each_position_is_audited_at_most_once_and_its_verdict_is_the_llms(
 
 @pytest.mark.parametrize(("task", "asked"), [("math", MATH), ("mc", MC)])
 def test_a_row_has_the_question_and_the_answer_as_they_were(
-    params: Params, bundle: Path, tmp_path: Path, task: str, asked: list[dict]
+    project: Project, task: str, asked: list[dict]
 ) -> None:
-    rows, lines = audited(params, bundle, tmp_path, OFTEN_REJECTS, asked)
+    project.write(asked)
+    rows, lines = project.audited(OFTEN_REJECTS)
     for row, line, question in zip(rows, lines, asked, strict=True):
         problem = asdict(parse_row(question, task, requires="question"))
         problem["choices"] = problem["choices"] and list(problem["choices"])
@@ -107,9 +107,9 @@ def test_a_row_has_the_question_and_the_answer_as_they_were(
 
 
 def test_only_tokens_with_low_odds_are_rolled_back(
-    params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table, lines = audited(params, bundle, tmp_path, OFTEN_REJECTS)
+    table, lines = project.audited(OFTEN_REJECTS)
     rows = flat(table)
     assert {row["rejected"] for row in rows} == {True, False}
     assert all(row["rejected"] == (row["odds"] < OFTEN_REJECTS.audit) for row in rows)
@@ -125,15 +125,12 @@ def test_only_tokens_with_low_odds_are_rolled_back(
     assert "by `every 3 audit 0.05`" in text
 
 
-def test_pandas_makes_a_flat_table_as_the_manual_says(
-    params: Params, bundle: Path, tmp_path: Path
-) -> None:
-    rows, _ = audited(params, bundle, tmp_path, OFTEN_REJECTS)
+def test_pandas_makes_a_flat_table_as_the_manual_says(project: Project) -> None:
+    rows, _ = project.audited(OFTEN_REJECTS)
     manual = Path(__file__).parents[2] / "docs/operations.md"
     [code] = re.findall(r"```python\n(import pandas.*?explode.*?)```", manual.read_text(), re.S)
-    (tmp_path / "data/own/traffic").mkdir(parents=True)
     table = pa.Table.from_pylist(rows, AUDITED)
-    write_table(tmp_path / "data/own/traffic/1.parquet", table, AUDITED, {})
+    write_table(Path("data/own/traffic/1.parquet"), table, AUDITED, {})
     names: dict[str, Any] = {}
     exec(code, names)
     expected = [{"problem_id": row["problem_id"]} | d for row in rows for d in row["disagreements"]]

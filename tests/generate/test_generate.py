@@ -1,13 +1,10 @@
 """Answers and grades of `citer generate`."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from citer.config.params import Params
 from citer.decoding.answer import Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import routed
@@ -21,65 +18,56 @@ from tests.generate.project import (
     MAX_NEW_TOKENS,
     MC,
     RULE,
+    Project,
     answers,
     own_pair,
     parsed,
 )
 
 
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
 def test_every_question_is_answered_in_order_and_graded_if_it_has_an_answer(
-    params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source, output = tmp_path / "questions.jsonl", tmp_path / "out.jsonl"
-    source.write_text("\n".join(json.dumps(row) for row in MATH))
-    generate(params, bundle, source, output)
-    lines = answers(output)
+    lines = project.generate()
     assert [line["question"] for line in lines] == [row["problem"] for row in MATH]
     assert [line["correct"] is None for line in lines] == [False, True, False]
-    assert "3 answers by `score 0.5`, 0 of 2 right" in " ".join(capsys.readouterr().out.split())
+    assert "3 answers by `score 0.5`, 0 of 2 right" in printed(capsys)
 
 
 def test_rows_are_recognised_as_the_tasks_that_the_router_was_trained_on(
-    params: Params, number_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    of_numbers: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = tmp_path / "q.jsonl"
-    source.write_text(json.dumps({"problem": "What is 3 + 4?", "solution": "It is 7."}))
-    generate(params, number_bundle, source, tmp_path / "out.jsonl")
-    assert "1 answers by `score 0.5`, 0 of 1 right" in " ".join(capsys.readouterr().out.split())
+    of_numbers.write([{"problem": "What is 3 + 4?", "solution": "It is 7."}])
+    of_numbers.generate()
+    assert "1 answers by `score 0.5`, 0 of 1 right" in printed(capsys)
 
 
-@pytest.mark.parametrize("name", ["q.jsonl", "q.csv", "q.parquet"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_benchmarks_rows_are_recognised_and_graded_from_every_kind_of_file(
-    params: Params, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    project: Project, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     frame = pd.DataFrame([{"question": "What is 3 + 4?", "answer": "3 + 4 = 7\n#### 7"}])
-    source, output = tmp_path / name, tmp_path / "out.jsonl"
-    match source.suffix:
-        case ".csv":
-            frame.to_csv(source, index=False)
-        case ".parquet":
-            frame.to_parquet(source)
-        case _:
-            frame.to_json(source, orient="records", lines=True)
-    generate(params, bundle, source, output)
-    [line] = answers(output)
+    source = project.folder / f"q.{kind}"
+    frame.to_csv(source, index=False) if kind == "csv" else frame.to_parquet(source)
+    generate(project.params, project.bundle, source, project.output)
+    [line] = answers(project.output)
     assert (line["question"], line["correct"]) == ("What is 3 + 4?", False)
-    printed = " ".join(capsys.readouterr().out.split())
-    assert f"{source}: 1 gsm8k rows (recognised by" in printed
-    assert "1 answers by `score 0.5`, 0 of 1 right" in printed
+    shown = printed(capsys)
+    assert f"{source}: 1 gsm8k rows (recognised by" in shown
+    assert "1 answers by `score 0.5`, 0 of 1 right" in shown
 
 
-def test_tokens_and_origins_equal_those_of_the_engine(
-    params: Params, bundle: Path, tmp_path: Path
-) -> None:
-    source, output = tmp_path / "mc.json", tmp_path / "out.jsonl"
-    source.write_text(json.dumps(MC))
-    generate(params, bundle, source, output)
-    [line] = answers(output)
-    pair = own_pair(params)
+def test_tokens_and_origins_equal_those_of_the_engine(project: Project) -> None:
+    project.write(MC)
+    [line] = project.generate()
+    pair = own_pair(project.params)
     prompt = "Choose the right option and name its letter.\nQuestion: Which is a planet?\n"
     ids = pair.tokenizer(prompt + "(1) Mars\n(2) the Sun\nAnswer:\n").input_ids
-    policy = routed(read_bundle(bundle)[0], RULE)
+    policy = routed(read_bundle(project.bundle)[0], RULE)
     [expected] = Engine(pair, 1, 12).decode([Request("one", tuple(ids))], policy)
     assert [token["by"] == "llm" for token in line["written"]] == list(by_llm(expected))
     texts = [pair.tokenizer.decode([token]) for token in expected.token_ids]
@@ -88,37 +76,25 @@ def test_tokens_and_origins_equal_those_of_the_engine(
     assert line["visits"] > 0
 
 
-@pytest.mark.parametrize(("tau", "share"), [(0, 0), (1, 1)])
-def test_a_given_rule_replaces_the_rule_of_the_bundle(
-    params: Params, bundle: Path, tmp_path: Path, tau: float, share: float
-) -> None:
-    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
-    source.write_text(json.dumps(MATH[1]))
-    generate(params, bundle, source, output, Rule("score", tau))
-    [line] = answers(output)
-    assert line["llm_tokens"] == share * line["tokens"]
+@pytest.mark.parametrize("tau", [0, 1])
+def test_a_given_rule_replaces_the_rule_of_the_bundle(project: Project, tau: float) -> None:
+    for line in project.generate(Rule("score", tau)):
+        assert line["llm_tokens"] == tau * line["tokens"]
 
 
 @pytest.mark.parametrize(
     "rule", ["every 4 audit 1 from lookup", "risk 0.5 audit 1 from both cap 3"]
 )
-def test_copied_drafts_and_caps_give_the_llms_own_answers(
-    params: Params, bundle: Path, tmp_path: Path, rule: str
-) -> None:
-    source, output = tmp_path / "q.jsonl", tmp_path / "out.jsonl"
-    source.write_text(json.dumps(MATH[1]))
+def test_copied_drafts_and_caps_give_the_llms_own_answers(project: Project, rule: str) -> None:
     written = []
     for each in ("score 1", rule):
-        generate(params, bundle, source, output, Rule.parse(each))
-        [line] = answers(output)
-        written.append([token["text"] for token in line["written"]])
-        output.unlink()
+        lines = project.generate(Rule.parse(each))
+        written.append([token["text"] for line in lines for token in line["written"]])
+        project.output.unlink()
     assert written[0] == written[1]
 
 
-def test_threads_can_share_a_deployment(
-    deployment: Deployment,
-) -> None:
+def test_threads_can_share_a_deployment(deployment: Deployment) -> None:
     def completions(_: int) -> list[str]:
         return [reply.completion for reply in deployment.replies(parsed(MATH))]
 
@@ -139,8 +115,7 @@ def test_replies_keep_the_order_of_the_problems_and_are_counted_one_by_one(
 def test_the_first_reply_does_not_wait_for_the_last_answer(deployment: Deployment) -> None:
     """A reply waits only until the earlier ones are decoded."""
     counted: list[float] = []
-    first = next(
-        deployment.replies(parsed([{"problem": f"{n} + 1?"} for n in range(40)]), counted.append)
-    )
+    questions = parsed([{"problem": f"{n} + 1?"} for n in range(40)])
+    first = next(deployment.replies(questions, counted.append))
     assert first.problem.question == "0 + 1?"
     assert len(counted) <= MAX_NEW_TOKENS + 1

@@ -1,6 +1,7 @@
 """Rules that ask no trained head route between the pair that params.yaml names."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,30 +20,28 @@ from citer.serving.deployment import stored_rule
 from citer.serving.generate import generate
 from citer.serving.untrained import folder_params, untrained
 from citer.storage.tables import read_json, write_json
-from tests.generate.project import MATH, MAX_NEW_TOKENS, answers, own_pair
+from tests.generate.project import MATH, MAX_NEW_TOKENS, Project, answers, own_pair
 from tests.tiny import make_tiny_pair
 
 
 @pytest.fixture
-def based(params: Params) -> Params:
+def based(project: Project) -> Params:
     """The project with the base SLM in place: here it is the finetuned one."""
-    pair = params.pair.model_copy(update={"slm": "data/models/slm"})
-    return params.model_copy(update={"pair": pair})
+    pair = project.params.pair.model_copy(update={"slm": "data/models/slm"})
+    return project.params.model_copy(update={"pair": pair})
 
 
 @pytest.mark.parametrize(
     "rule", ["every 3 audit 1", "risk 0.7 audit 1", "every 4 audit 1 from lookup"]
 )
 def test_an_exact_rule_without_a_router_gives_the_llms_own_text(
-    based: Params, tmp_path: Path, rule: str
+    based: Params, project: Project, rule: str
 ) -> None:
-    source, output = tmp_path / "questions.jsonl", tmp_path / "out.jsonl"
-    source.write_text("\n".join(json.dumps(row) for row in MATH))
     with untrained(based, Rule.parse(rule)) as bundle:
-        generate(based, bundle, source, output)
+        lines = replace(project, params=based, bundle=bundle).generate()
     pair = own_pair(based)
     engine = Engine(pair, 1, MAX_NEW_TOKENS)
-    for line in answers(output):
+    for line in lines:
         problem = parse_row({"problem": line["question"]}, "math", "question", source="own")
         ids = tuple(pair.prompts.prompt_ids(problem))
         [own] = engine.decode([Request("q", ids)], LLM_ALONE)
@@ -67,10 +66,7 @@ def test_certainty_scores_where_a_rule_names_no_scorer(based: Params) -> None:
 def test_a_rule_that_needs_a_head_is_refused(
     based: Params, rule: str | None, expected: str
 ) -> None:
-    with (
-        pytest.raises(InputError, match=expected),
-        untrained(based, rule and Rule.parse(rule)),
-    ):
+    with pytest.raises(InputError, match=expected), untrained(based, rule and Rule.parse(rule)):
         pass
 
 
