@@ -27,6 +27,30 @@ def citer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Enter a folder with params.yaml alone."""
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+Refusal = Callable[..., str]
+
+
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
+    """Call a command that is refused, and return the only line of its complaint."""
+
+    def call(*arguments: str) -> str:
+        assert cli.call([*arguments]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith("citer: ")
+        return line.removeprefix("citer: ")
+
+    return call
+
+
 def test_a_folder_that_is_no_project_is_reported_in_one_line(tmp_path: Path) -> None:
     done = citer("prepare", cwd=tmp_path)
     assert done.returncode == 2
@@ -36,20 +60,16 @@ def test_a_folder_that_is_no_project_is_reported_in_one_line(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("  epochs: 20", "", "params.yaml: train.epochs: missing; default: 20\n"),
-        ("rule: risk", "rule: rusk", "params.yaml: label.rule: 'rusk 0.9 audit 0.1': expected "),
+        ("  epochs: 20", "", "params.yaml: train.epochs: missing; default: 20"),
         ("dtype: float32", "dtype: int", "params.yaml: pair.dtype: 'int': "),
     ],
 )
 def test_a_wrong_parameter_is_reported_in_one_line_with_key_and_value(
-    tmp_path: Path, old: str, new: str, complaint: str
+    project: Path, refusal: Refusal, old: str, new: str, complaint: str
 ) -> None:
     assert old in PARAMS.read_text()
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text().replace(old, new))
-    done = citer("train", "1", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"citer: {complaint}")
-    assert done.stderr.count("\n") == 1
+    (project / "params.yaml").write_text(PARAMS.read_text().replace(old, new))
+    assert refusal("train", "1").startswith(complaint)
 
 
 @pytest.mark.parametrize(
@@ -60,18 +80,11 @@ def test_a_wrong_parameter_is_reported_in_one_line_with_key_and_value(
     ],
 )
 def test_an_iteration_that_params_yaml_does_not_list_is_reported_before_the_stage_starts(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    stage: str,
-    iteration: str,
+    project: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal, stage: str, iteration: str
 ) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("citer.cli.stages.import_module", lambda name: pytest.fail(name))
-    assert cli.call([stage, iteration]) == 2
-    line = f"citer: params.yaml lists iterations 1, 2, not {iteration}\n"
-    assert capsys.readouterr().err == line
+    expected = f"params.yaml lists iterations 1, 2, not {iteration}"
+    assert refusal(stage, iteration) == expected
 
 
 def test_a_full_disk_is_reported_in_one_line_with_the_status_for_a_retry(
@@ -93,56 +106,48 @@ def test_a_full_disk_is_reported_in_one_line_with_the_status_for_a_retry(
     assert not list((tmp_path / "data").iterdir())
 
 
+NO_ROUTER = "no router.json there, expected models:/NAME@ALIAS or a router's folder"
+ROUTERS = ("runs:/abc", "nowhere", "models")
+RULE = ["--rule", "score 0.5"]
+
+
+@pytest.fixture
+def refused_answers(project: Path, refusal: Refusal) -> Refusal:
+    """Call `citer generate` with a missing input and an empty router's file, or other ones."""
+    (project / "r").mkdir()
+    (project / "r/router.json").touch()
+    usual = ("generate", "--router", "r", "--input", "q", "--output", "o")
+    return lambda *options: refusal(*usual, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (RULE, "q: no such file"),
+        *((["--rule", each], f"--rule: {each!r}: {EXPECTED}") for each in ("", "risk 0.9 audit")),
+        *((["--router", each], f"--router: {each!r}: {NO_ROUTER}") for each in ROUTERS),
+    ],
+)
+def test_what_generate_cannot_use_is_reported_in_one_line(
+    refused_answers: Refusal, options: list[str], complaint: str
+) -> None:
+    assert refused_answers(*options) == complaint
+
+
 @pytest.mark.parametrize("option", ["--router", "--input"])
-def test_a_path_that_is_too_long_is_reported_in_one_line(tmp_path: Path, option: str) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
-    done = generate("--rule", "score 0.5", option, "x" * 5000, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.endswith(": File name too long\n")
-    assert len(done.stderr) < 650
-
-
-def generate(*options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run `citer generate` with a missing input and an empty router file."""
-    (cwd / "r").mkdir()
-    (cwd / "r/router.json").touch()
-    return citer("generate", "--router", "r", "--input", "q", "--output", "o", *options, cwd=cwd)
-
-
-def test_a_missing_input_is_reported_in_one_line_with_the_file(tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
-    done = generate("--rule", "score 0.5", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "citer: q: no such file\n",
-    )
-
-
-@pytest.mark.parametrize("rule", ["", "tau 0.5", "score 1.5", "risk 0.9 audit"])
-def test_an_invalid_rule_is_reported_in_one_line_with_the_expected_form(
-    tmp_path: Path, rule: str
+def test_a_path_that_is_too_long_is_reported_in_one_short_line(
+    refused_answers: Refusal, option: str
 ) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
-    done = generate("--rule", rule, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (2, f"citer: --rule: {rule!r}: {EXPECTED}\n")
-
-
-@pytest.mark.parametrize("router", ["runs:/abc", "nowhere", "models"])
-def test_a_missing_router_is_reported_in_one_line_with_the_expected_form(
-    tmp_path: Path, router: str
-) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
-    done = generate("--router", router, cwd=tmp_path)
-    expected = "no router.json there, expected models:/NAME@ALIAS or a router's folder"
-    assert (done.returncode, done.stderr) == (2, f"citer: --router: {router!r}: {expected}\n")
+    line = refused_answers(*RULE, option, "x" * 5000)
+    assert line.endswith(": File name too long")
+    assert len(line) < 650
 
 
 def test_pretrain_never_replaces_the_folder_of_another_pair(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = PARAMS.read_text().replace("slm: data/pair/slm", "slm: models/mine")
-    (tmp_path / "params.yaml").write_text(text)
-    monkeypatch.chdir(tmp_path)
+    (project / "params.yaml").write_text(text)
     made: list[Path] = []
     monkeypatch.setattr("benchmarks.pretrain.make_pair", lambda folder, seed: made.append(folder))
     tools.pretrain()
@@ -152,24 +157,21 @@ def test_pretrain_never_replaces_the_folder_of_another_pair(
 @pytest.mark.parametrize("version", ["0", "x", "1.0", "9" * 30])
 @pytest.mark.parametrize("command", ["promote", "restore"])
 def test_a_version_that_is_no_number_is_reported_in_one_line(
-    command: str, version: str, capsys: pytest.CaptureFixture[str]
+    command: str, version: str, refusal: Refusal
 ) -> None:
-    assert cli.call([command, version]) == 2
-    line = f"citer: VERSION: {version!r}: expected a whole number from 1\n"
-    assert capsys.readouterr().err == line
+    expected = f"VERSION: {version!r}: expected a whole number from 1"
+    assert refusal(command, version) == expected
 
 
-def test_each_error_of_params_yaml_is_reported_in_a_line(tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text().replace("epochs: 20", "epoch: 20"))
-    done = citer("train", "1", cwd=tmp_path)
-    missing, unknown = done.stderr.splitlines()
-    assert (done.returncode, missing) == (
-        2,
-        "citer: params.yaml: train.epochs: missing; default: 20",
-    )
-    assert unknown.startswith(
-        "citer: params.yaml: train: unknown key 'epoch'; expected learning_rate, "
-    )
+def test_each_error_of_params_yaml_is_reported_in_a_line(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "params.yaml").write_text(PARAMS.read_text().replace("epochs: 20", "epoch: 20"))
+    assert cli.call(["train", "1"]) == 2
+    missing, unknown = capsys.readouterr().err.splitlines()
+    assert missing == "citer: params.yaml: train.epochs: missing; default: 20"
+    expected = "citer: params.yaml: train: unknown key 'epoch'; expected learning_rate, "
+    assert unknown.startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -184,15 +186,14 @@ def test_each_error_of_params_yaml_is_reported_in_a_line(tmp_path: Path) -> None
     ],
 )
 def test_a_bad_argument_is_reported_before_the_slow_imports(
-    tmp_path: Path, arguments: list[str], complaint: str
+    project: Path, arguments: list[str], complaint: str
 ) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
     program = (
         "import sys; from citer.cli.main import call; status = call(sys.argv[1:])\n"
         "print(status, sorted({'prefect', 'mlflow', 'torch', 'transformers'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr.count("\n")) == ("2 []\n", 1)
     assert done.stderr.startswith(f"citer: {complaint}")
 
@@ -219,13 +220,11 @@ def full_gpu() -> None:
 
 @pytest.mark.parametrize("fill", [full_python, full_numpy, full_arrow, full_torch, full_gpu])
 def test_full_memory_is_reported_in_one_line_with_what_to_lower(
-    tmp_path: Path,
+    project: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     fill: Callable[[], None],
 ) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("citer.stages.label.run", lambda params, iteration: fill())
     assert cli.call(["label", "1"]) == 1
     said = capsys.readouterr().err
@@ -235,47 +234,33 @@ def test_full_memory_is_reported_in_one_line_with_what_to_lower(
 
 
 def test_any_other_error_keeps_its_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("citer.stages.label.run", lambda params, iteration: {}[iteration])
     with pytest.raises(KeyError):
         cli.call(["label", "1"])
 
 
+@pytest.fixture
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = "flows.process_tree.run_command"
+    monkeypatch.setattr(started, lambda *command: pytest.fail("a server starts"))
+
+
 @pytest.mark.parametrize("folder", [".dvc", "data", "mlruns"])
 def test_a_project_that_cannot_be_written_is_reported_before_a_server_starts(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    folder: str,
+    project: Path, no_server: None, refusal: Refusal, folder: str
 ) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
-    (tmp_path / folder).touch()  # root may write to any folder, but not below a file
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "flows.process_tree.run_command", lambda *command: pytest.fail("a server starts")
-    )
-    assert cli.call(["run"]) == 2
-    assert re.fullmatch(
-        rf"citer: {re.escape(folder)}/[\w./]+: cannot be written: (Not a directory|File exists)\n",
-        capsys.readouterr().err,
-    )
+    (project / folder).touch()  # root may write to any folder, but not below a file
+    expected = rf"{re.escape(folder)}/[\w./]+: cannot be written: (Not a directory|File exists)"
+    assert re.fullmatch(expected, refusal("run"))
 
 
 def test_a_model_that_is_missing_is_reported_before_a_server_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, no_server: None, refusal: Refusal
 ) -> None:
-    (tmp_path / "params.yaml").write_text(PARAMS.read_text())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "flows.process_tree.run_command", lambda *command: pytest.fail("a server starts")
-    )
-    assert cli.call(["run"]) == 2
     expected = "no config.json, expected a Hugging Face model folder"
-    line = f"citer: params.yaml: pair.slm: data/pair/slm: {expected}\n"
-    assert capsys.readouterr().err == line
+    assert refusal("run") == f"params.yaml: pair.slm: data/pair/slm: {expected}"
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -294,21 +279,14 @@ def test_a_shell_can_complete_commands(
 
 
 @pytest.mark.parametrize("url", ["nonsense", "ftp://a", "http://:8000"])
-def test_an_address_that_is_none_is_refused_before_it_is_asked(
-    url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.call(["certify", "--url", url, "--rule", "audit 0.25"]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line == f"citer: --url: {url!r}: expected http://HOST:PORT"
+def test_an_address_that_is_none_is_refused_before_it_is_asked(url: str, refusal: Refusal) -> None:
+    line = refusal("certify", "--url", url, "--rule", "audit 0.25")
+    assert line == f"--url: {url!r}: expected http://HOST:PORT"
 
 
-def test_bench_needs_a_clone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bench_needs_a_clone(monkeypatch: pytest.MonkeyPatch, refusal: Refusal) -> None:
     monkeypatch.setattr(tools, "find_spec", lambda _: None)
-    assert cli.call(["bench"]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert "no folder benchmarks here; expected a clone" in line
+    assert "no folder benchmarks here; expected a clone" in refusal("bench")
 
 
 def test_help_of_bench_lists_every_row() -> None:
