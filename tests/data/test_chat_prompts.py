@@ -13,7 +13,6 @@ from citer.data.prompts import ChatParams, ChatPrompts, PromptSettings
 from citer.data.tasks import TASKS
 from citer.data.tasks.own import own_task
 from citer.errors import InputError
-from citer.models.folder import ModelFolder
 from tests.templates import CHATML, DATED, GEMMA, LLAMA3, QWEN3, add_roles
 from tests.tiny import EOS, MATH, MC, make_tiny_pair
 
@@ -196,12 +195,6 @@ def test_the_digest_covers_all_that_decides_a_prompt(make: Make) -> None:
     ]
     assert len({prompts.digest for prompts in made}) == len(made)
     assert make(CHATML).digest == make(CHATML, tasks=["mc", "math"]).digest
-
-
-def test_a_folder_without_a_template_is_named(folder: Path) -> None:
-    tokenizer = ModelFolder(folder).tokenizer
-    with pytest.raises(InputError, match=r"^no chat template; expected chat_template.jinja, or"):
-        ChatPrompts(PromptSettings(), tokenizer, [0])
 
 
 def test_the_digest_covers_the_code_of_a_users_task(

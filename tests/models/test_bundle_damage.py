@@ -13,21 +13,18 @@ from safetensors.torch import load_file, save_file
 from citer.errors import InputError
 from citer.models.bundle import read_bundle, write_bundle
 from citer.models.pair import Pair
-from citer.models.router import Head, Router
-from tests.heads import random_head, random_router
+from citer.models.router import Router
+from tests.models.conftest import edit
 
 
 def test_torn_bundles_and_bundles_of_another_version_are_refused(
-    router: Router, pair: Pair, tmp_path: Path
+    folder: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "r"
-    write_bundle(folder, router, pair.identity)
     weights = (folder / "router.safetensors").read_bytes()
     (folder / "router.safetensors").write_bytes(weights[: len(weights) // 2])
     with pytest.raises(InputError, match=r"router\.safetensors: not the weights"):
         read_bundle(folder)
-    card = json.loads((folder / "router.json").read_text())
-    (folder / "router.json").write_text(json.dumps(card | {"schema_version": 2}))
+    edit(folder / "router.json", schema_version=2)
     with pytest.raises(InputError, match="schema_version: 2: expected 3"):
         read_bundle(folder)
     with pytest.raises(InputError, match=r"router\.json: no such file"):
@@ -68,24 +65,6 @@ def test_a_router_with_non_finite_weights_is_not_written(
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(random_router(16), id="another width"),
-        pytest.param(Router({"stand": Head(None), "agree": random_head(32)}), id="one head alone"),
-    ],
-)
-def test_weights_of_another_router_are_refused(
-    router: Router, pair: Pair, tmp_path: Path, other: Router
-) -> None:
-    write_bundle(tmp_path / "r", router, pair.identity)
-    write_bundle(tmp_path / "other", other, pair.identity)
-    (tmp_path / "other/router.safetensors").replace(tmp_path / "r/router.safetensors")
-    with pytest.raises(InputError, match=r"r/router\.safetensors: not the weights") as caught:
-        read_bundle(tmp_path / "r")
-    assert "\n" not in str(caught.value)
-
-
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     card = json.loads(path.read_text())
     change(card)
@@ -111,14 +90,8 @@ def rule(visit: str, at: float, **more: object) -> Callable[[dict[str, Any]], ob
         (lambda card: card.pop("heads"), "heads: missing"),
         (lambda card: card.update(heads={}), "heads: {}: expected at least 1"),
         (lambda card: card["heads"].update(stand={"x": 1}), "heads.stand.mlp: missing"),
-        (
-            mlp("hidden_size", -1),
-            "heads.stand.mlp.hidden_size: -1: expected greater than or equal to 0",
-        ),
-        (
-            mlp("hidden_size", 10**19),
-            "heads.stand.mlp.hidden_size: 10000000000000000000: expected less than or equal to",
-        ),
+        (mlp("hidden_size", -1), "heads.stand.mlp.hidden_size: -1: expected greater than or eq"),
+        (mlp("hidden_size", 10**19), f"heads.stand.mlp.hidden_size: {10**19}: expected less th"),
         (mlp("dropout", -1), "heads.stand.mlp.dropout: -1: expected greater than or equal to 0"),
         (mlp("dropout", 1), "heads.stand.mlp.dropout: 1: expected less than 1"),
         (calibration("slope", math.nan), "not JSON: expected value"),
@@ -126,26 +99,18 @@ def rule(visit: str, at: float, **more: object) -> Callable[[dict[str, Any]], ob
         (rule("score", 2.0), "threshold.rule: 'score 2.0': expected `score τ`"),
         (rule("every", 0), "threshold.rule: 'every 0.0': expected `score τ`"),
         (lambda card: card.update(slm="x"), "slm: 'x': expected a section of keys"),
-        (
-            lambda card: card.update(prompts={"kind": "roles"}),
-            "prompts.kind: 'roles': expected 'plain'",
-        ),
+        (lambda card: card.update(prompts={"kind": "x"}), "prompts.kind: 'x': expected 'plain'"),
         (lambda card: card.update(slm={"id": "x"}), "slm.digest: missing"),
         (lambda card: card.update(threshold={"rule": {"visit": 3}}), "threshold.rule.visit: 3: "),
     ],
 )
 def test_an_invalid_card_is_refused_naming_the_field(
-    router: Router,
-    pair: Pair,
-    tmp_path: Path,
-    change: Callable[[dict[str, Any]], object],
-    complaint: str,
+    folder: Path, change: Callable[[dict[str, Any]], object], complaint: str
 ) -> None:
-    write_bundle(tmp_path / "r", router, pair.identity)
-    path = tmp_path / "r/router.json"
+    path = folder / "router.json"
     rewrite(path, change)
     with pytest.raises(InputError, match=f"^{path}: {re.escape(complaint)}"):
-        read_bundle(tmp_path / "r")
+        read_bundle(folder)
 
 
 @pytest.mark.parametrize(

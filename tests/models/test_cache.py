@@ -26,15 +26,6 @@ def rows(*lengths: int) -> list[list[int]]:
     return [[(7 * n + 13 * t) % 250 for t in range(length)] for n, length in enumerate(lengths)]
 
 
-def test_rows_with_different_numbers_of_new_tokens_equal_single_rows(pair: Pair) -> None:
-    runner = ModelRunner(pair.llm, slots=4)
-    ids = rows(9, 14, 5, 120)
-    feed(runner, [0, 2, 3], [ids[0][:4], ids[1][:11], ids[3][:1]])
-    hidden = feed(runner, [3, 0, 2, 1], [ids[3], ids[0], ids[1], ids[2]])
-    for n, row in enumerate([ids[3], ids[0], ids[1], ids[2]]):
-        torch.testing.assert_close(hidden[n], next_hidden(pair.llm, row)[0])
-
-
 def test_states_of_empty_and_begun_slots_come_in_the_order_of_the_slots(pair: Pair) -> None:
     runner = ModelRunner(pair.llm, slots=3)
     ids, wanted = rows(9, 14, 5), [2, 3, 1]
@@ -57,17 +48,6 @@ def test_the_cache_holds_the_same_keys_as_that_of_transformers(pair: Pair) -> No
     pair.slm.network(torch.tensor([ids]), past_key_values=reference)
     [part_2LSKPD] = runner.cache.parts_2LSKPD.values()
     torch.testing.assert_close(part_2LSKPD[0, 0, :1, :, :12], reference.layers[0].keys)
-
-
-def test_cut_and_paste_go_back_to_a_prefix(pair: Pair) -> None:
-    ids, other = rows(10, 6)
-    runner = ModelRunner(pair.slm, slots=2)
-    feed(runner, [0], [ids])
-    runner.cache.paste(1, runner.cache.copy(0), 4)
-    runner.cache.cut(0, 4)
-    hidden = feed(runner, [0, 1], [ids[:4] + other, ids])
-    torch.testing.assert_close(hidden[0], next_hidden(pair.slm, ids[:4] + other)[0])
-    torch.testing.assert_close(hidden[1], next_hidden(pair.slm, ids)[0])
 
 
 @pytest.mark.parametrize("way", ["cut", "paste"])

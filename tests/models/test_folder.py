@@ -9,6 +9,8 @@ from citer.models.folder import ModelFolder
 from tests.models.conftest import edit, refusal
 from tests.tiny import TinyPair
 
+UNUSED = {"layer_types": ["sliding_attention"], "sliding_window": 8}  # no `use_sliding_window`
+LINEAR = {"layer_types": ["linear_attention"]}
 MISTRAL = {"model_type": "mistral", "sliding_window": 8, "layer_types": ["chunked_attention"]}
 LLAMA = {"model_type": "llama", "sliding_window": 8, "layer_types": None}
 GEMMA3 = {"model_type": "gemma3_text", "layer_types": None, "rope_parameters": None}
@@ -52,23 +54,11 @@ def test_a_broken_setting_is_refused(
     [
         ({"model_type": "gpt2"}, "config.json: model_type: 'gpt2': expected 'llama', 'mistral'"),
         ({"rope_parameters": 3}, "Validation error for field 'rope_parameters'"),
-        (
-            {
-                "layer_types": ["sliding_attention"],
-                "sliding_window": 8,
-            },  # `use_sliding_window` unset
-            "slm/config.json: layer_types.0: 'sliding_attention': expected 'full_attention'",
-        ),
-        (
-            {"layer_types": ["linear_attention"]},
-            "slm/config.json: layer_types.0: 'linear_attention': expected 'full_attention'",
-        ),
+        (UNUSED, "slm/config.json: layer_types.0: 'sliding_attention': expected 'full_attention'"),
+        (LINEAR, "slm/config.json: layer_types.0: 'linear_attention': expected 'full_attention'"),
         (MISTRAL, "slm/config.json: layer_types.0: 'chunked_attention': expected 'full_attention'"),
         (LLAMA, "slm/config.json: sliding_window: 8: expected none"),
-        (
-            {"rope_parameters": LONGROPE},
-            "slm/config.json: rope_type: 'longrope': expected 'default'",
-        ),
+        ({"rope_parameters": LONGROPE}, "slm/config.json: rope_type: 'longrope': expected 'def"),
         ({"rope_parameters": DYNAMIC}, "slm/config.json: rope_type: 'dynamic': expected 'default'"),
         (
             GEMMA3 | {"final_logit_softcapping": 30.0},
@@ -76,10 +66,7 @@ def test_a_broken_setting_is_refused(
         ),
         (GEMMA3 | {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: 50.0: expected none"),
         (GEMMA3 | {"use_bidirectional_attention": True}, "attention: True: expected none"),
-        (
-            GEMMA3 | {"rope_scaling": DYNAMIC},
-            "config.json: rope_type: 'dynamic': expected 'default'",
-        ),
+        (GEMMA3 | {"rope_scaling": DYNAMIC}, "config.json: rope_type: 'dynamic': expected 'def"),
     ],
 )
 def test_a_model_that_the_engine_cannot_run_is_refused(

@@ -1,5 +1,6 @@
-"""The forward over tokens laid end to end, against that of transformers."""
+"""The forwards over tokens laid end to end and over padded rows, against transformers' own."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from transformers import PreTrainedModel
 from citer.errors import InputError
 from citer.models.cache import SlotCache
 from citer.models.forward import TOLERANCE, check_forward, wanted_hidden
+from citer.models.network import stock_hidden
 from tests.networks import CASES, network
 
+Forward = Callable[..., torch.Tensor]
 WINDOWS = [case for case in CASES if "sliding_window" in CASES[case]]
 
 
@@ -24,12 +27,11 @@ def feed_in(
     cache: SlotCache,
     slots: list[int],
     news: list[list[int]],
-    wanted: list[int] | None = None,
+    wanted: Sequence[int] = (),
+    forward: Forward = wanted_hidden,
 ) -> torch.Tensor:
-    batch = cache.begin(slots, [len(new) for new in news], wanted or [1] * len(news))
-    return wanted_hidden(
-        model, torch.tensor([token for new in news for token in new]), batch, cache
-    )
+    batch = cache.begin(slots, [len(new) for new in news], [*wanted] or [1] * len(news))
+    return forward(model, torch.tensor([token for new in news for token in new]), batch, cache)
 
 
 def own_hidden(model: PreTrainedModel, ids: list[int], wanted: int = 1) -> torch.Tensor:
@@ -37,19 +39,30 @@ def own_hidden(model: PreTrainedModel, ids: list[int], wanted: int = 1) -> torch
     return hidden_TH[-wanted:]
 
 
+# Tokens per row, and how many of their states are wanted: a prefill, a catch-up and a step.
+STEPS = [
+    ((12, 3, 99, 1), (1, 2, 9, 1)),
+    ((1, 5, 1, 9), (1, 3, 1, 2)),
+    ((1, 1, 1, 1), (1, 1, 1, 1)),
+]
+
+
 @torch.inference_mode()
+@pytest.mark.parametrize("forward", [wanted_hidden, stock_hidden])
 @pytest.mark.parametrize("case", CASES)
-def test_prefill_catch_up_and_step_give_the_states_of_transformers(case: str) -> None:
+def test_prefill_catch_up_and_step_give_the_states_of_transformers(
+    case: str, forward: Forward
+) -> None:
     model = network(case)
     cache = SlotCache(model, slots=4)
-    ids = rows(30, 9, 101, 17)
-    ends, slots = [0, 0, 0, 0], [2, 0, 3, 1]
-    for counts in ([12, 3, 99, 1], [1, 5, 1, 9], [1, 1, 1, 1]):
+    ids, ends = rows(30, 9, 101, 17), [0, 0, 0, 0]
+    for counts, wanted in STEPS:
         news = [row[end : end + count] for row, end, count in zip(ids, ends, counts, strict=True)]
-        hidden_NH = feed_in(model, cache, slots, news)
+        found_WH = feed_in(model, cache, [2, 0, 3, 1], news, wanted, forward)
         ends = [end + count for end, count in zip(ends, counts, strict=True)]
-        for row, end, hidden_H in zip(ids, ends, hidden_NH, strict=True):
-            torch.testing.assert_close(hidden_H, own_hidden(model, row[:end])[0])
+        begun = zip(ids, ends, wanted, strict=True)
+        expected = [own_hidden(model, row[:end], count) for row, end, count in begun]
+        torch.testing.assert_close(found_WH, torch.cat(expected))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -84,7 +97,7 @@ def test_a_model_with_nan_states_is_refused() -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("case", WINDOWS)
+@pytest.mark.parametrize("case", ["qwen2", *WINDOWS])
 def test_a_row_that_is_cut_and_one_that_is_pasted_go_on_from_there(case: str) -> None:
     model = network(case)
     cache = SlotCache(model, slots=2)
@@ -109,17 +122,3 @@ def test_rows_of_one_length_need_a_mask_only_beyond_a_window(case: str, slots: l
     hidden_NH = feed_in(model, cache, slots, [row[8:] for row in ids])
     for row, hidden_H in zip(ids, hidden_NH, strict=True):
         torch.testing.assert_close(hidden_H, own_hidden(model, row)[0])
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("begun", [True, False])
-def test_each_row_gives_the_states_of_its_last_wanted_tokens(begun: bool) -> None:
-    model = network("qwen2")
-    cache = SlotCache(model, slots=3)
-    ids, slots, wanted = rows(9, 14, 5), [2, 0, 1], [3, 1, 4]
-    if begun:
-        feed_in(model, cache, slots, [row[:1] for row in ids])
-    news = [row[1:] if begun else row for row in ids]
-    hidden_WH = feed_in(model, cache, slots, news, wanted)
-    expected = [own_hidden(model, row, count) for row, count in zip(ids, wanted, strict=True)]
-    torch.testing.assert_close(hidden_WH, torch.cat(expected))

@@ -15,28 +15,23 @@ def test_another_tokenizer_is_refused_naming_both(folders: TinyPair) -> None:
     tokenizer = json.loads((folders.llm / "tokenizer.json").read_text())
     tokenizer["model"]["merges"].pop()
     (folders.llm / "tokenizer.json").write_text(json.dumps(tokenizer))
-    assert (
-        refusal(folders)
-        == f"{folders.slm} and {folders.llm}: different tokenizers: their `model` differs"
-    )
+    expected = f"{folders.slm} and {folders.llm}: different tokenizers: their `model` differs"
+    assert refusal(folders) == expected
 
 
 def add_bos(folder: Path) -> None:
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
     begin = {"SpecialToken": {"id": tiny.EOS, "type_id": 0}}
     text = {"Sequence": {"id": "A", "type_id": 0}}
-    tokenizer["post_processor"] = {
+    processor = {
         "type": "TemplateProcessing",
         "single": [begin, text],
         "pair": [begin, text, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {tiny.EOS: {"id": tiny.EOS, "ids": [0], "tokens": [tiny.EOS]}},
     }
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    edit(folder / "tokenizer.json", post_processor=processor)
 
 
-def test_a_pair_in_which_only_one_tokenizer_adds_bos_is_refused(
-    folders: TinyPair,
-) -> None:
+def test_a_pair_in_which_only_one_tokenizer_adds_bos_is_refused(folders: TinyPair) -> None:
     before = PairFolder(*folders).tokenizer_digest
     add_bos(folders.llm)
     assert "different tokenizers: their `prompt` differs" in refusal(folders)

@@ -15,25 +15,19 @@ from tests.completions import Completions, serving
 from tests.tiny import TinyPair, make_tiny_pair
 
 
-@pytest.fixture
-def folders(tmp_path: Path) -> TinyPair:
-    return make_tiny_pair(tmp_path)
-
-
-@pytest.fixture
-def completions(folders: TinyPair) -> Iterator[Completions]:
-    params = PairParams(slm=str(folders.slm), llm=str(folders.llm), device="cpu", dtype="float32")
-    pair = load_pair(PairFolder(*folders), params)
-    with serving(Completions(pair.llm, pair.tokenizer)) as running:
-        yield running
+def params(folders: TinyPair) -> PairParams:
+    return PairParams(slm=str(folders.slm), llm=str(folders.llm), device="cpu", dtype="float32")
 
 
 def pair_folder(folders: TinyPair, url: str | None) -> PairFolder:
     return PairFolder(folders.slm, llm_folder(folders.llm, url))
 
 
-def params(folders: TinyPair) -> PairParams:
-    return PairParams(slm=str(folders.slm), llm=str(folders.llm), device="cpu", dtype="float32")
+@pytest.fixture
+def completions(folders: TinyPair) -> Iterator[Completions]:
+    pair = load_pair(PairFolder(*folders), params(folders))
+    with serving(Completions(pair.llm, pair.tokenizer)) as running:
+        yield running
 
 
 def refusal(folders: TinyPair, url: str) -> str:
