@@ -23,10 +23,8 @@ def test_a_padded_model_gives_the_same_logits(tmp_path: Path, name: str) -> None
     assert Shape.of(tmp_path) == SHAPES[name]
     small, padded = (AutoModelForCausalLM.from_pretrained(path) for path in (SLM, tmp_path))
     sizes = {name: weight.shape for name, weight in padded.named_parameters()}
-    assert (
-        sizes["model.layers.0.self_attn.k_proj.weight"][0]
-        == SHAPES[name].num_key_value_heads * SHAPES[name].head_dim
-    )
+    width = SHAPES[name].num_key_value_heads * SHAPES[name].head_dim
+    assert sizes["model.layers.0.self_attn.k_proj.weight"][0] == width
     ids = torch.randint(900, (3, 40), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         wanted, given = small(ids).logits, padded(ids).logits

@@ -32,14 +32,9 @@ def test_a_rule_that_asks_a_head_and_missing_questions_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="no scorer `stand`"):
-        race(
-            load_params(SHIPPED),
-            [Rule.parse("risk 0.7 audit 1 by stand")],
-            3,
-            1,
-            Router({}),
-            tmp_path,
-        )
-    with pytest.raises(InputError, match=r"test\.parquet"):
-        race(load_params(SHIPPED), [Rule.parse("every 3 audit 1")], 3, 1, Router({}), tmp_path)
+    for rule, complaint in (
+        ("risk 0.7 audit 1 by stand", "no scorer `stand`"),
+        ("every 3 audit 1", r"test\.parquet"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            race(load_params(SHIPPED), [Rule.parse(rule)], 3, 1, Router({}), tmp_path)
