@@ -6,6 +6,7 @@ import pytest
 from citer.config.params import load_params
 from citer.data.tasks.own import FORM
 from citer.errors import InputError
+from citer.executors.base import WorkerParams
 from citer.rule import EXPECTED, Rule
 
 SHIPPED = Path(__file__).parents[1] / "citer/config/params.yaml"
@@ -97,14 +98,10 @@ def test_shipped_params_load_frozen():
         ('"2": {previous: "1"}', '2: {previous: "1"}', "iterations.2.[key]: 2: expected a valid s"),
         ("  device: auto", "", 'pair.device: missing; default: "auto"'),
         ("device: auto", "device: gpu", "pair.device: 'gpu': expected 'auto', 'cpu' or 'cuda'"),
-        ("sft: 1500", "sft: lots", "prepare.toy.sft: 'lots': expected a valid integer"),
         ("sft: 1500", "sft: true", "prepare.toy.sft: True: expected a valid integer"),
         ("sft: 1500", "sft: 0", "prepare.toy.sft: 0: expected greater than 0"),
-        ("sft: 1500", "sft: 15.5", "prepare.toy.sft: 15.5: expected a valid integer"),
         ("[math, mc]", "[math, chess]", "prepare.toy.tasks.1: 'chess': expected 'math' or 'mc'"),
-        ("[math, mc]", "math", "prepare.toy.tasks: 'math': expected a list"),
         ("[math, mc]", "[]", "prepare.toy.tasks: []: expected at least 1"),
-        ("train: []", "train: [a.json]", "prepare.train.0: 'a.json': expected a section of keys"),
         (
             "train: []",
             "train: [{path: data/own/a.json, task: art}]",
@@ -120,7 +117,6 @@ def test_shipped_params_load_frozen():
         ),
         ("sft: 0.6", "sft: 0.7", "prepare.shares: shares must sum to 1, they sum to 1.1"),
         (RULE, "score 1.5", f"label.rule: 'score 1.5': {EXPECTED}"),
-        (RULE, "risk .nan", f"label.rule: 'risk .nan': {EXPECTED}"),
         (RULE, "0.9", f"label.rule: 0.9: {EXPECTED}"),
         (RULE, "[score, 0.9]", f"label.rule: ['score', 0.9]: {EXPECTED}"),
         (RULE, "risk 0.8 by narrow", "label.rule: 'risk 0.8 by narrow': by 'narrow', expected one"),
@@ -132,37 +128,17 @@ def test_shipped_params_load_frozen():
         ),
         ("risks: [0.2", "risks: [1.3", "evaluate.risks.0: 1.3: expected less than or equal to 1"),
         ("risks: [0.2", "risks: [-1", "evaluate.risks.0: -1: expected greater than or equal to 0"),
-        (
-            "audits: [0.25",
-            "audits: [0",
-            "evaluate.audits.0: 0: expected greater than 0",
-        ),
-        (
-            "audits: [0.25",
-            "audits: [1.1",
-            "evaluate.audits.0: 1.1: expected less than or equal to 1",
-        ),
-        (
-            "audits: [0.25",
-            "audits: [kl 0",
-            "evaluate.audits.0: 'kl 0': expected a valid number",
-        ),
+        ("audits: [0.25", "audits: [0", "evaluate.audits.0: 0: expected greater than 0"),
+        ("audits: [0.25", "audits: [1.1", "evaluate.audits.0: 1.1: expected less than or equal to"),
         ("gammas: [1,", "gammas: [0,", "evaluate.gammas.0: 0: expected greater than 0"),
-        ("gammas: [1,", "gammas: [2.5,", "evaluate.gammas.0: 2.5: expected a valid integer"),
         (
             "[citer, audited,",
             "[citer, random,",
             "evaluate.candidates.1: 'random': expected 'citer', 'audited', 'citer_s', 'co_llm', "
             "'entropy', 'bild', 'speculative', 'lookup', 'exact' or 'any'",
         ),
-        (
-            "bounds: [random,",
-            "bounds: [rndom,",
-            "evaluate.bounds.0: 'rndom': expected 'random', 'query' or 'oracle'",
-        ),
-        ("gammas: [1, 2, 3, 4, 6, 8, 12, 16]", "gammas: 4", "evaluate.gammas: 4: expected a list"),
+        ("bounds: [random,", "bounds: [rndom,", "evaluate.bounds.0: 'rndom': expected 'random', "),
         ("epsilon: 0.05", "epsilon: .nan", "evaluate.epsilon: nan: expected a finite number"),
-        ("rate: 4.0e-3", "rate: .inf", "finetune.learning_rate: inf: expected a finite number"),
         ("seed: 17", "seed: -1", "seed: -1: expected greater than or equal to 0"),
         (
             "name: citer-router",
@@ -175,12 +151,7 @@ def test_shipped_params_load_frozen():
         ("batches: [1, 8", "batches: [1, 0", "evaluate.batches.1: 0: expected greater than 0"),
         ("sft: 1500", f"sft: {10**30}", f"prepare.toy.sft: {10**30}: expected less than or equal"),
         ("slots: 128", f"slots: {10**30}", f"decode.slots: {10**30}: expected less than"),
-        ("batch_size: 32", f"batch_size: {10**30}", f"finetune.batch_size: {10**30}: expected le"),
-        (
-            "_length: 512",
-            "_length: 0x" + "f" * 5000,
-            "finetune.max_length: int too long to print: ",
-        ),
+        ("_length: 512", f"_length: 0x{'f' * 5000}", "finetune.max_length: int too long to print"),
         (
             "slm: data/pair/slm",
             f"slm: {'x' * 5000}",
@@ -189,10 +160,8 @@ def test_shipped_params_load_frozen():
         ("slm: data/pair/slm", "slm: ''", "pair.slm: '': expected a path with "),
         ("slm: data/pair/slm", 'slm: "a\\0b"', "pair.slm: 'a\\x00b': expected a path with "),
         ("prompt: plain", "prompt: roles", "pair.prompt: 'roles': expected 'plain' or 'chat'"),
-        (CHAT, "{system: 3, variables: {}}", "pair.chat.system: 3: expected a valid string"),
         (CHAT, "{system: '', variables: {}}", "pair.chat.system: '': expected at least 1"),
         (CHAT, "{sistem: null}", "pair.chat: unknown key 'sistem'; expected system, variables"),
-        (CHAT, "{variables: [think]}", "pair.chat.variables: ['think']: expected a valid dict"),
         (CHAT, "{variables: {day: 2024-07-26}}", "pair.chat.variables.day: datetime.date(2024, 7"),
         (CHAT, "{system: Be brief.}", "pair: chat: not read by plain prompts; expected prompt: ch"),
         ("stop: []", "stop: END", "pair.stop: 'END': expected a list"),
@@ -221,11 +190,7 @@ def test_one_line_names_key_value_and_expectation(edited, old, new, expected):
             ": not YAML: unacceptable character #x0007: special characters",
         ),
         ("device: auto", "device: " + "[" * 5000, ": not YAML: maximum recursion depth exceeded"),
-        (
-            "device: auto",
-            "device: " + "9" * 5000,
-            ": not YAML: Exceeds the limit",
-        ),
+        ("device: auto", "device: " + "9" * 5000, ": not YAML: Exceeds the limit"),
         ("device: auto", "device: 2001-99-99", ": not YAML: month must be in 1..12"),
         ("device: auto", "device: !!int x", ": not YAML: invalid literal for int()"),
         ("device: auto", "device: !!bool x", ": not YAML: 'x'"),
@@ -282,15 +247,8 @@ def test_train_files_need_a_share_to_go_to(edited):
 
 def test_a_split_with_a_file_of_its_own_has_no_share(edited):
     path = edited("test: []", "test: [{path: data/own/own.json, task: math}]")
-    assert load_params(path).prepare.dealt_shares() == {
-        "sft": 0.6,
-        "preference": 0.2,
-        "validation": 0.1,
-    }
-
-
-def test_a_rule_serves_single_requests_unless_the_settings_say_otherwise(edited):
-    assert load_params(edited("  batch: 1 #", "  batch: 8 #")).serve.batch == 8
+    expected = {"sft": 0.6, "preference": 0.2, "validation": 0.1}
+    assert load_params(path).prepare.dealt_shares() == expected
 
 
 @pytest.mark.parametrize(("section", "missing"), [("serve", 6), ("references", 2)])
@@ -301,12 +259,6 @@ def test_a_section_that_dvc_reads_is_asked_for_with_its_defaults(edited, section
     lines = complaints(path)
     assert all(re.match(rf"{section}\.\w+: missing; default: ", line) for line in lines)
     assert len(lines) == missing
-
-
-def test_a_key_that_dvc_reads_is_asked_for_with_its_default(edited):
-    assert complaints(edited("  bounds: [", "  # bounds: [")) == [
-        'evaluate.bounds: missing; default: ["random", "query", "oracle"]'
-    ]
 
 
 def without_section(text, name):
@@ -329,3 +281,9 @@ def test_a_rule_is_read_and_written_as_text(edited):
 def test_a_study_need_not_try_every_method(edited, key):
     line = next(line for line in SHIPPED.read_text().splitlines() if f"{key}:" in line)
     assert getattr(load_params(edited(line, f"  {key}: []")).evaluate, key) == ()
+
+
+def test_an_older_file_has_no_workers(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text(SHIPPED.read_text().partition("\nworkers:")[0])
+    assert load_params(path).workers == WorkerParams()

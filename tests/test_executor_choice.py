@@ -30,6 +30,12 @@ def four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
+@pytest.fixture
+def with_ray(monkeypatch: pytest.MonkeyPatch) -> WorkerParams:
+    monkeypatch.setattr("citer.models.outlined.find_spec", lambda name: ModuleSpec(name, None))
+    return WorkerParams(executor="ray")
+
+
 def test_small_models_fork_if_there_are_threads_to_replace() -> None:
     assert executor_for(Model(is_small=True), HERE) == Forked(2)
     assert isinstance(executor_for(Model(is_small=False), HERE), InLine)
@@ -72,33 +78,28 @@ def test_ray_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         executor_for(ON_GPU, WorkerParams(executor="ray"))
 
 
-def test_an_actor_has_one_gpu_so_it_holds_no_llm_on_several(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("citer.models.outlined.find_spec", lambda name: name)
+def test_an_actor_has_one_gpu_so_it_holds_no_llm_on_several(with_ray: WorkerParams) -> None:
     with pytest.raises(InputError, match=r"^workers.executor: ray: expected local, as pair\.llm_"):
-        executor_for(ON_GPU._replace(fits_one_gpu=False), WorkerParams(executor="ray"))
+        executor_for(ON_GPU._replace(fits_one_gpu=False), with_ray)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "h:x", "h:99999999"])
 def test_an_address_where_nothing_answers_is_refused(
-    monkeypatch: pytest.MonkeyPatch, address: str
+    with_ray: WorkerParams, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setattr("citer.models.outlined.find_spec", lambda name: ModuleSpec(name, None))
     monkeypatch.setenv("RAY_ADDRESS", address)
     message = f"RAY_ADDRESS: '{address}': does not answer, expected HOST:PORT"
     with pytest.raises(InputError, match=message):
-        executor_for(Model(), WorkerParams(executor="ray"))
+        executor_for(Model(), with_ray)
 
 
 def test_without_a_cluster_the_user_learns_how_to_start_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    with_ray: WorkerParams, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("citer.models.outlined.find_spec", lambda name: ModuleSpec(name, None))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     ended = tmp_path / "ray_current_cluster"
     monkeypatch.setattr("citer.executors.actors.CURRENT", ended)
     for _ in range(2):
         with pytest.raises(InputError, match=r"no cluster runs here, .+ `ray start --head"):
-            executor_for(Model(), WorkerParams(executor="ray"))
+            executor_for(Model(), with_ray)
         ended.write_text("127.0.0.1:1")

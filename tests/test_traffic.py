@@ -144,13 +144,6 @@ def test_the_journal_of_a_living_server_is_left_to_it(tmp_path: Path) -> None:
     assert questions(tmp_path) == ["Why?"]
 
 
-def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
-    journal = tmp_path / ".a.jsonl"
-    journal.write_text("{}\nnot JSON\n")
-    with pytest.raises(InputError, match=rf"^{journal}: not a journal: .*; remove it$"):
-        Traffic(tmp_path)
-
-
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"file: cannot be written: File exists$"):
@@ -242,10 +235,12 @@ def test_a_row_of_a_journal_that_somebody_has_removed_is_lost(tmp_path: Path) ->
     assert log.counts == {"logged": 2, "lost": 1}
 
 
-def test_a_journal_that_fits_no_table_is_named_in_one_line(tmp_path: Path) -> None:
-    journal = tmp_path / ".20260101T000000-ab.jsonl"
-    bad = served("Why?", messages=[{"role": "user", "content": None}])
-    journal.write_text("{}\n" + json.dumps({"rule": "score 0.5", "row": bad}) + "\n")
+BAD_ROW = {"rule": "score 0.5", "row": served("Why?", messages=[{"role": "user", "content": None}])}
+
+
+@pytest.mark.parametrize("lines", ["{}\nnot JSON\n", f"{{}}\n{json.dumps(BAD_ROW)}\n"])
+def test_a_journal_that_fits_no_table_is_named_in_one_line(tmp_path: Path, lines: str) -> None:
+    (tmp_path / ".20260101T000000-ab.jsonl").write_text(lines)
     with pytest.raises(InputError, match=r"ab\.jsonl: not a journal: .*; remove it$"):
         Traffic(tmp_path)
 
