@@ -51,26 +51,29 @@ class Engine:
         return len(self.held)
 
 
-@pytest.fixture(params=[1, 2, 4])
-def forked(request: pytest.FixtureRequest) -> Executor:
-    return Forked(request.param)
-
-
 @pytest.fixture(scope="module")
 def spawned() -> Iterator[Executor]:
     yield Spawned([CPU, CPU])
     end_workers()
 
 
-def another_worker_runs_it(executor: Executor, folder: Path) -> None:
+@pytest.fixture(params=[1, 2, 4, pytest.param("devices", marks=pytest.mark.slow)])
+def executor(request: pytest.FixtureRequest) -> Executor:
+    if request.param == "devices":
+        found: Executor = request.getfixturevalue("spawned")
+        return found
+    return Forked(request.param)
+
+
+def test_another_worker_runs_the_unit_of_a_dead_one(executor: Executor, tmp_path: Path) -> None:
     counts: list[float] = []
-    assert sorted(executor.run(DieAt5(folder, 2), UNITS, counts.append)) == list(range(9))
+    assert sorted(executor.run(DieAt5(tmp_path, 2), UNITS, counts.append)) == list(range(9))
     assert sum(counts) == 3 * 9
     assert counts.count(-2) == 2, "the progress of both deaths is taken back"
 
 
-def its_unit_is_named(executor: Executor, folder: Path) -> None:
-    results = executor.run(DieAt5(folder, 9), UNITS, lambda _: None)
+def test_a_unit_whose_workers_die_three_times_is_named(executor: Executor, tmp_path: Path) -> None:
+    results = executor.run(DieAt5(tmp_path, 9), UNITS, lambda _: None)
     message = (
         r"unit 5: 3 workers died .* exit status -9 \(SIGKILL\), as Linux does if memory runs out"
     )
@@ -78,26 +81,6 @@ def its_unit_is_named(executor: Executor, folder: Path) -> None:
     with pytest.raises(TemporaryError, match=message):
         done.extend(results)
     assert sorted(done) == [0, 1, 2, 3, 4, 6, 7, 8], "all others are done"
-
-
-def test_another_worker_runs_the_unit_of_a_dead_one(forked: Executor, tmp_path: Path) -> None:
-    another_worker_runs_it(forked, tmp_path)
-
-
-def test_a_unit_whose_workers_die_three_times_is_named(forked: Executor, tmp_path: Path) -> None:
-    its_unit_is_named(forked, tmp_path)
-
-
-@pytest.mark.slow
-def test_a_dead_process_of_a_device_is_replaced(spawned: Executor, tmp_path: Path) -> None:
-    another_worker_runs_it(spawned, tmp_path)
-
-
-@pytest.mark.slow
-def test_a_unit_that_kills_the_processes_of_devices_is_named(
-    spawned: Executor, tmp_path: Path
-) -> None:
-    its_unit_is_named(spawned, tmp_path)
 
 
 @pytest.mark.slow

@@ -134,23 +134,16 @@ def in_line(run_stages: RunStages) -> Stages:
     return stages
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_forked_workers_that_are_killed_give_the_same_bytes(
-    run_stages: RunStages, in_line: Stages, workers: int
+DEVICES = [pytest.param(Spawned([CPU] * n), marks=pytest.mark.slow, id=f"{n}") for n in (1, 2, 4)]
+
+
+@pytest.mark.parametrize("executor", [*map(Forked, (1, 2, 4)), *DEVICES])
+def test_workers_that_are_killed_give_the_same_bytes(
+    run_stages: RunStages, in_line: Stages, executor: Executor
 ) -> None:
-    killing = Killing(Forked(workers))
+    killing = Killing(executor)
     assert run_stages(killing) == in_line
     assert killing.killed >= 4, "one in each half of the tokens, labels and answers"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_processes_of_devices_that_are_killed_give_the_same_bytes(
-    run_stages: RunStages, in_line: Stages, workers: int
-) -> None:
-    killing = Killing(Spawned([CPU] * workers))
-    assert run_stages(killing) == in_line
-    assert killing.killed >= 4
     end_workers()
 
 
