@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -23,36 +24,30 @@ from tests.tasks import prompt_text
 from tests.vllm import offline
 from tests.vllm.offline import LLM, PYTHON, ROOT, draft_model, questions, wide_slm
 
+NEEDS_VLLM = [
+    pytest.mark.vllm,
+    pytest.mark.skipif(not PYTHON, reason="VLLM_PYTHON: the python of an environment with vLLM"),
+]
 KEY = "a-key-of-the-tests"
-SERVED = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-    "VLLM_LOG_STATS_INTERVAL": "1",
-}
+SERVED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOG_STATS_INTERVAL": "1"}
 NATIVE = offline.NATIVE | SERVED  # for a server that does not route
-ENVIRONMENT = (
-    offline.ENVIRONMENT
-    | SERVED
-    | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/vllm/site")])}
-)
+FOUND_IN = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/vllm/site")])}
+ENVIRONMENT = offline.ENVIRONMENT | SERVED | FOUND_IN
 
 
 def documented_template() -> str:
     """Return the chat template that docs/serving.md has for the embedded pair."""
     text = (ROOT / "docs/serving.md").read_text()
-    [template] = re.findall(
-        r"cat > math\.jinja <<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE
-    )
+    pattern = r"cat > math\.jinja <<'END'\n(.*?)^END$"
+    [template] = re.findall(pattern, text, re.DOTALL | re.MULTILINE)
     return template
 
 
 def documented_chat() -> str:
     """Return the program in docs/serving.md that asks vLLM."""
     text = (ROOT / "docs/serving.md").read_text()
-    [program, *_] = re.findall(
-        r"^```python\n(from openai import OpenAI\n\nquestion .*?)^```$",
-        text,
-        re.DOTALL | re.MULTILINE,
-    )
+    pattern = r"^```python\n(from openai import OpenAI\n\nquestion .*?)^```$"
+    [program, *_] = re.findall(pattern, text, re.DOTALL | re.MULTILINE)
     return program
 
 

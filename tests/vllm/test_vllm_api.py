@@ -18,13 +18,19 @@ from citer.pairs.budget import changed
 from citer.stages import paths
 from citer.stages.certify import certify
 from tests.flows.servers import until
-from tests.vllm.api import KEY, client, counters, documented_chat, logged, prompts, routed_server
-from tests.vllm.offline import LLM, PYTHON, SLM, questions, wide_slm
+from tests.vllm.api import (
+    KEY,
+    NEEDS_VLLM,
+    client,
+    counters,
+    documented_chat,
+    logged,
+    prompts,
+    routed_server,
+)
+from tests.vllm.offline import LLM, SLM, questions, wide_slm
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.skipif(not PYTHON, reason="VLLM_PYTHON: the python of an environment with vLLM"),
-]
+pytestmark = NEEDS_VLLM
 LLM_ALONE, EXACT = "score 1", "risk 0.5 audit 1"
 
 
@@ -117,9 +123,7 @@ def test_sampled_drafts_stand_without_audits(api: OpenAI) -> None:
     ("asked", "complaint"),
     [
         ({"rule": "risk 2"}, "'risk 2': expected `score τ`"),
-        ({"rule": 3}, "rule"),
         ({"rle": "risk 0.5"}, 'expected {"rule": RULE}'),
-        ({}, 'expected {"rule": RULE}'),
         ("risk 0.5", 'expected {"rule": RULE}'),
     ],
 )
@@ -134,11 +138,6 @@ def test_what_is_not_valid_is_refused_in_openais_form(
             )
         assert complaint in refused.value.body["message"]  # type: ignore[index, call-overload]
         assert refused.value.param == "citer"
-
-
-def test_a_wrong_key_is_refused(url: str) -> None:
-    with pytest.raises(openai.AuthenticationError):
-        ask(client(url, "wrong"), "?")
 
 
 def test_what_audits_found_is_at_metrics(url: str, api: OpenAI) -> None:

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.vllm.api import ENVIRONMENT, command, write_router
+from tests.vllm.api import ENVIRONMENT, NEEDS_VLLM, command, write_router
 from tests.vllm.offline import LLM, PYTHON, wide_slm
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.skipif(not PYTHON, reason="VLLM_PYTHON: the python of an environment with vLLM"),
-]
+pytestmark = NEEDS_VLLM
 UNROUTED = f"""
 import sys
 from vllm.engine.arg_utils import AsyncEngineArgs

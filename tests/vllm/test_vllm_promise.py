@@ -13,13 +13,10 @@ from citer.serving.evidence import Evidence
 from citer.serving.promise import Promise
 from citer.serving.shadow import judged
 from tests.flows.servers import until
-from tests.vllm.api import client, counters, logged, routed_server
-from tests.vllm.offline import PYTHON, questions
+from tests.vllm.api import NEEDS_VLLM, client, counters, logged, routed_server
+from tests.vllm.offline import questions
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.skipif(not PYTHON, reason="VLLM_PYTHON: the python of an environment with vLLM"),
-]
+pytestmark = NEEDS_VLLM
 BAD, EXACT = "every 8", "every 8 audit 1"  # the SLM's own text, and the LLM's
 PROMISE = {"path": [BAD, EXACT], "graded": 0.05, "same": 0.05, "delta": 0.05}
 SHADOWED = 4  # lost answers in a row that revoke it at the least `false_alarms`
@@ -72,8 +69,7 @@ def test_a_bad_rule_is_revoked_by_what_the_texts_say(url: str, folder: Path) -> 
     later = evidence.after(version)[SHADOWED:]
     assert {(entry.rule, entry.lost) for entry in later} == {(BAD, True)}
     until(lambda: counters(url)["citer_total dropped"] == 0, 30)
-    kept = {
-        (row["question"], row["completion"]): row["reference"] for row in logged(folder / "log")
-    }
+    rows = logged(folder / "log")
+    kept = {(row["question"], row["completion"]): row["reference"] for row in rows}
     for problem, text, llm in zip(questions(SHADOWED), routed, alone, strict=True):
         assert kept[problem.question, text] == kept[problem.question, llm] == llm

@@ -18,6 +18,16 @@ from citer.vllm import registry
 from flows.tracking.store import make_tables
 
 
+def log(client: MlflowClient, experiment: str, folder: Path, at: str | None, **files: Any) -> str:
+    """Store a folder, with these files of JSON, as a model in MLflow. Return its URI."""
+    for name, content in files.items():
+        write_json(folder / f"{name}.json", content)
+    model = client.create_logged_model(experiment, folder.name)
+    client.log_model_artifacts(model.model_id, str(folder), at)
+    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    return str(model.model_uri)
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with two versions of the router `r`. The first one is its champion."""
@@ -26,11 +36,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
     client = MlflowClient()
     experiment = client.create_experiment("routers", (folder / "artifacts").as_uri())
-    slm = log(client, experiment, folder / "slm", {"config.json": {}}, None)
+    slm = log(client, experiment, folder / "slm", None, config={})
     client.create_registered_model("r")
     for name in ("first", "second"):
-        router = {"router.json": {"slm": {"kept": slm}}}
-        logged = log(client, experiment, folder / name, router, "artifacts/bundle")
+        router = {"slm": {"kept": slm}}
+        logged = log(client, experiment, folder / name, "artifacts/bundle", router=router)
         client.create_model_version("r", logged, model_id=logged.removeprefix("models:/"))
     client.set_registered_model_alias("r", "champion", "1")
     return folder
@@ -41,18 +51,6 @@ def cache(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(registry, "CACHE", tmp_path / "cache")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}/mlflow.db")
     return tmp_path / "cache"
-
-
-def log(
-    client: MlflowClient, experiment: str, folder: Path, files: dict[str, Any], at: str | None
-) -> str:
-    folder.mkdir()
-    for name, content in files.items():
-        write_json(folder / name, content)
-    model = client.create_logged_model(experiment, folder.name)
-    client.log_model_artifacts(model.model_id, str(folder), at)
-    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-    return model.model_uri
 
 
 def test_a_router_is_fetched_with_its_slm_and_only_once(cache: Path) -> None:
@@ -111,9 +109,7 @@ def test_a_version_that_does_not_exist_is_refused(cache: Path, uri: str) -> None
         registry.fetched(uri)
 
 
-def test_an_address_or_a_server_that_is_missing_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_address_or_a_server_that_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"^models:/r: expected models:/NAME@ALIAS"):
         registry.fetched("models:/r")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

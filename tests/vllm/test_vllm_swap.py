@@ -14,7 +14,6 @@ import mlflow
 import pytest
 import torch
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModelStatus
 from safetensors.torch import load_file, save_file
 
 from citer.errors import InputError
@@ -33,6 +32,7 @@ from tests.tiny import make_tiny_pair
 from tests.vllm.api import ENVIRONMENT, command, documented_template
 from tests.vllm.offline import LLM, PYTHON, wide_slm
 from tests.vllm.test_vllm_promise import chats
+from tests.vllm.test_vllm_registry import log
 
 RULES = ("risk 0.9 audit 0.25", "every 8 audit 0.5")  # of both versions
 
@@ -208,20 +208,13 @@ def versions(tmp_path: Path) -> Any:
         client.create_registered_model("r")
         for number, noise, rule in (("1", 0.0, "risk 0.8"), ("2", 0.3, "risk 0.6 by agree")):
             own = other_weights(slm, tmp_path / f"slm-{number}", noise)
-            kept = logged(client, experiment, own, None)
+            kept = log(client, experiment, own, None)
             models = PairFolder(own, LLM)
             folder = write_version(tmp_path / number, models, rule, kept, seed=int(number))
-            router = logged(client, experiment, folder, "artifacts/bundle")
+            router = log(client, experiment, folder, "artifacts/bundle")
             client.create_model_version("r", router, model_id=router.removeprefix("models:/"))
         client.set_registered_model_alias("r", "champion", "1")
         yield url, client
-
-
-def logged(client: MlflowClient, experiment: str, folder: Path, at: str | None) -> str:
-    model = client.create_logged_model(experiment, folder.name)
-    client.log_model_artifacts(model.model_id, str(folder), at)
-    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-    return str(model.model_uri)
 
 
 @pytest.mark.vllm
