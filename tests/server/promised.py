@@ -74,9 +74,11 @@ def releases(
     return Releases(unused, unused, params, None, traffic, evidence, told)
 
 
-def watched(pair: Pair, folder: Path, **changes: Any) -> tuple[Release, Steps]:
+def watched(
+    pair: Pair, folder: Path, traffic: Traffic | None = None, **changes: Any
+) -> tuple[Release, Steps]:
     """Return a release of a deployment, whose evidence lies in `folder`, and its steps."""
-    release, told = observing(folder, **changes)
+    release, told = observing(folder, traffic, **changes)
     bundle = write_promised(pair, folder / "bundle")
     return release(VERSION, bundle, deployed(pair)), told
 

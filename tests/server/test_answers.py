@@ -16,15 +16,7 @@ from citer.models.router import Head, Router
 from citer.models.sampling import ALL_GREEDY, Sampler
 from citer.rule import Rule
 from citer.serving.untrained import NO_HEAD
-from tests.server.running import (
-    QUESTIONS,
-    RULE,
-    Running,
-    asked,
-    deployed,
-    routing,
-    running,
-)
+from tests.server.running import QUESTIONS, RULE, Running, asked, deployed, routing, running
 
 SAMPLED = {"temperature": 0.9, "top_p": 0.95, "seed": 5, "extra_body": {"top_k": 40}}
 

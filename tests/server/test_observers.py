@@ -18,7 +18,15 @@ from citer.storage.schema import AUDITED
 from citer.storage.tables import read_json, read_table, table_metadata, write_json
 from tests.flows.servers import until
 from tests.served import served
-from tests.server.promised import VERSION, ask, observing, releases, shadowing, write_promised
+from tests.server.promised import (
+    VERSION,
+    ask,
+    observing,
+    releases,
+    shadowing,
+    watched,
+    write_promised,
+)
 from tests.server.running import QUESTIONS, RULE, deployed, running
 
 
@@ -89,18 +97,16 @@ def test_without_shadow_answers_nothing_is_said_opened_or_shown(
 
 
 def test_evidence_that_cannot_be_written_is_no_release(kin: Pair, tmp_path: Path) -> None:
-    release_of, _ = observing(tmp_path)
     (tmp_path / "evidence.db").write_text("no database")
     with pytest.raises(InputError, match=r"evidence.db: no evidence can be kept here"):
-        release_of(VERSION, write_promised(kin, tmp_path / "r"), deployed(kin))
+        watched(kin, tmp_path)
 
 
 def test_a_step_that_another_server_tells_of_makes_tables_here_too(
     kin: Pair, tmp_path: Path
 ) -> None:
     log = Traffic(tmp_path / "log")
-    release_of, told = observing(tmp_path, log)
-    made = release_of(VERSION, write_promised(kin, tmp_path / "r"), deployed(kin))
+    made, told = watched(kin, tmp_path, log)
     assert made.keeper
     log.put("{}", str(RULE), served("Why?"))
     while made.rule == RULE:
@@ -153,10 +159,8 @@ def test_each_release_has_its_own_log(kin: Pair, tmp_path: Path) -> None:
         table_metadata(file)["version"]: (read_table(file, AUDITED), table_metadata(file))
         for file in (tmp_path / "log").glob("*.parquet")
     }
-    assert {version: len(table) for version, (table, _) in tables.items()} == {
-        "tiny/1": 1,
-        "tiny/2": 2,
-    }
+    rows = {version: len(table) for version, (table, _) in tables.items()}
+    assert rows == {"tiny/1": 1, "tiny/2": 2}
     table, stamp = tables["tiny/1"]
     assert table["question"].to_pylist() == QUESTIONS[:1]
     assert stamp["rules"] == {str(RULE): 1}

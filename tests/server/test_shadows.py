@@ -82,9 +82,8 @@ def test_a_bad_rule_is_revoked_and_stricter_ones_serve(
     own: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = Traffic(tmp_path / "log")
-    release_of, told = observing(tmp_path, log)
-    bundle = write_promised(own, tmp_path / "bundle")
-    with running(release_of(VERSION, bundle, deployed(own))) as server:
+    release, told = watched(own, tmp_path, log)
+    with running(release) as server:
         seen, served, number = server.service.release.keeper, list[str](), 0
         assert seen
         while (rule := seen.rule) != LLM:
@@ -275,12 +274,8 @@ def test_a_clock_that_is_set_back_has_no_influence(
 def test_the_rest_is_dropped_at_the_end(own: Pair, tmp_path: Path) -> None:
     """Replies whose shadow answers wait are logged all the same."""
     log = Traffic(tmp_path / "log")
-    release_of, _ = observing(tmp_path, log)
-    bundle = write_promised(own, tmp_path / "bundle")
-    with (
-        running(release_of(VERSION, bundle, deployed(own))) as server,
-        ThreadPoolExecutor(8) as pool,
-    ):
+    release, _ = watched(own, tmp_path, log)
+    with running(release) as server, ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: ask(server, n), range(16)))
     assert log.counts["logged"] == 16
     log.close()
