@@ -1,6 +1,7 @@
 """JSON with very many levels of brackets is refused as a row, and unread as an answer."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,9 @@ def test_values_of_many_levels_are_compared(kind: str) -> None:
 @pytest.mark.parametrize("depth", [1_000, 100_000])
 @pytest.mark.parametrize("field", ["question", "answer"])
 def test_a_deep_row_of_a_file_is_refused_in_one_line(
-    tmp_path: Path, depth: int, field: str
+    written: Callable[[str], Path], depth: int, field: str
 ) -> None:
-    path = tmp_path / "rows.jsonl"
     text = json.dumps(row("1") | {"task": "json", field: "DEEP"})
-    path.write_text(text.replace('"DEEP"', nested(depth, "[")))
+    path = written(text.replace('"DEEP"', nested(depth, "[")))
     with pytest.raises(InputError, match=rf"^{path}:1: (row|{field}): .*; expected"):
         list(load_problems(path, ("json",), requires="question"))

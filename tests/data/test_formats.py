@@ -123,18 +123,8 @@ def test_the_answer_of_mmlu_is_an_index_or_a_letter(answer):
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        (
-            GSM8K | {"answer": "#### 4\nor 5"},
-            "answer: ends '#### 4\\nor 5'; expected a solution with a last line `#### n`",
-        ),
-        (
-            COMMONSENSEQA | {"answerKey": ""},
-            "answerKey: missing; expected the right option's label",
-        ),
-        (
-            ARC | {"answerKey": "4", "cot": "(4)"},
-            "answerKey: '4'; expected one of 1, 2, 3",
-        ),
+        (GSM8K | {"answer": "#### 4\nor 5"}, "answer: ends '#### 4\\nor 5'; expected a solution w"),
+        (COMMONSENSEQA | {"answerKey": ""}, "answerKey: missing; expected the right opt"),
         (MMLU | {"answer": 4}, "answer: 4; expected an index 0-3 or a letter A-D"),
         (MMLU | {"answer": True}, "answer: True; expected an index 0-3 or a lett"),
         (MMLU | {"answer": None}, "answer: missing; expected the right option's"),
@@ -148,15 +138,9 @@ def test_the_answer_of_mmlu_is_an_index_or_a_letter(answer):
             "choices: \"{'text': array(['4']), 'label': array(['A'])}\"; expected JSON or a Python "
             "literal, no numpy array(...)",
         ),
-        (
-            MMLU | {"choices": ["a", "b", "", "d"]},
-            "choices: the text at index 2 is empty; expected a text for each option",
-        ),
+        (MMLU | {"choices": ["a", "b", "", "d"]}, "choices: the text at index 2 is empty; "),
         (MMLU | {"choices": ["4", 5]}, "choices: ['4', 5]; expected a list of 2 to 5"),
-        (
-            ARC | {"question": "One\0"},
-            "question: a NUL character at 3; expected text",
-        ),
+        (ARC | {"question": "One\0"}, "question: a NUL character at 3; expected text"),
     ],
 )
 def test_bad_rows_name_the_field_of_their_own_format(row, expected):

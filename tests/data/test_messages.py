@@ -43,15 +43,6 @@ def test_a_single_turn_is_the_same_problem_as_its_question() -> None:
     assert single == parse_row({"problem": "What is 2 + 2?"}, "math", "question")
 
 
-def test_options_may_come_with_messages() -> None:
-    row = {"messages": [USER, ANSWER, {"role": "user", "content": "A planet?"}]} | OPTIONS
-    assert recognised(row, [*TASKS]).task == "mc"
-    problem = parse_row(row, "mc", "answer")
-    assert (problem.question, problem.answer) == ("A planet?", "A")
-    assert problem.choices
-    assert [choice.text for choice in problem.choices] == ["Mars", "the Sun"]
-
-
 def test_other_turns_make_another_problem_and_no_duplicate() -> None:
     other = USER | {"content": "What is 3 + 2?"}
     rows: list[list[dict[str, Any]]] = [

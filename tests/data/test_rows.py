@@ -15,7 +15,16 @@ MC = {
     "cot": "It goes round the Sun. The answer is Mars (a).",
 }
 
-FORMS = '{"text": [texts], "label": [labels]} or a list of 2 to 5 texts; `options` is not read'
+FORMS = (
+    'expected {"text": [texts], "label": [labels]} or a list of 2 to 5 texts; `options` is not read'
+)
+NOT_EMPTY = "expected a text for each option"
+ONE_EACH = "expected one label per text, at least 2"
+LABELS = "expected different labels of A-E or of 1-4"
+
+
+def options(*texts, labels="AB"):
+    return {"choices": {"text": [*texts], "label": [*labels]}}
 
 
 def complaint(row, task, requires="reference"):
@@ -112,26 +121,6 @@ def test_a_row_without_answer_can_be_decoded_but_not_graded(row, task, field):
             "expected the final answer in its last \\boxed{}",
         ),
         (
-            {"answer": "2 + 2 = <<2+2=4>>4\n#### 4"},
-            "answer: a whole solution, ends '2 + 2 = <<2+2=4>>4\\n#### 4'; "
-            "expected the final answer alone, and the rest in `solution`",
-        ),
-        (
-            {"answer": "2 and 2 are 4. The answer is 4"},
-            "answer: a whole solution, ends '2 and 2 are 4. The answer is 4'; "
-            "expected the final answer alone, and the rest in `solution`",
-        ),
-        (
-            {"answer": "So \\boxed{4}"},
-            "answer: a whole solution, ends 'So \\\\boxed{4}'; "
-            "expected the final answer alone, and the rest in `solution`",
-        ),
-        (
-            {"solution": "It is \\boxed{4."},
-            "solution: no complete \\boxed{}, ends 'It is \\\\boxed{4.'; "
-            "expected the final answer in its last \\boxed{}",
-        ),
-        (
             {"answer": "5", "solution": "It is \\boxed{4}."},
             "solution: ends 'It is \\\\boxed{4}.'; expected a text that the grader reads as '5'",
         ),
@@ -160,48 +149,35 @@ def test_a_number_is_an_answer_as_its_text_is(number, text):
     )
 
 
-def test_a_whole_solution_in_the_answer_field_is_refused_even_if_no_solution_is_needed():
-    row = {"problem": "2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
-    for requires in ("answer", "question"):
-        assert complaint(row, "math", requires).startswith("answer: a whole solution, ends")
+@pytest.mark.parametrize("requires", ["reference", "answer", "question"])
+@pytest.mark.parametrize(
+    "answer",
+    ["2 + 2 = <<2+2=4>>4\n#### 4", "2 and 2 are 4. The answer is 4", "So \\boxed{4}"],
+)
+def test_a_whole_solution_in_the_answer_field_is_refused(answer, requires):
+    assert complaint(MATH | {"answer": answer}, "math", requires) == (
+        f"answer: a whole solution, ends {answer!r}; "
+        "expected the final answer alone, and the rest in `solution`"
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({"question": None}, "question: missing; expected the question"),
-        ({"choices": None}, f"choices: None; expected {FORMS}"),
+        ({"choices": None}, f"choices: None; {FORMS}"),
+        (options("Mars", " "), f"choices: the text at index 1 is empty; {NOT_EMPTY}"),
+        (options("Mars", 4), f"choices: {{'label': ['A', 'B'], 'text': ['Mars', 4]}}; {FORMS}"),
+        (options("Mars"), f"choices: 2 labels, 1 texts; {ONE_EACH}"),
+        (options("Mars", labels="A"), f"choices: 1 labels, 1 texts; {ONE_EACH}"),
+        (options("Mars", "Sun", labels="AA"), f"choices.label: ['A', 'A']; {LABELS}"),
+        (options("Mars", "Sun", labels="A2"), f"choices.label: ['A', '2']; {LABELS}"),
         (
-            {"choices": {"text": ["Mars", " "], "label": ["A", "B"]}},
-            "choices: the text at index 1 is empty; expected a text for each option",
-        ),
-        (
-            {"choices": {"text": ["Mars", 4], "label": ["A", "B"]}},
-            f"choices: {{'label': ['A', 'B'], 'text': ['Mars', 4]}}; expected {FORMS}",
-        ),
-        (
-            {"choices": {"text": ["Mars"], "label": ["A", "B"]}},
-            "choices: 2 labels, 1 texts; expected one label per text, at least 2",
-        ),
-        (
-            {"choices": {"text": ["Mars"], "label": ["A"]}},
-            "choices: 1 labels, 1 texts; expected one label per text, at least 2",
-        ),
-        (
-            {"choices": {"text": ["Mars", "Sun"], "label": ["A", "A"]}},
-            "choices.label: ['A', 'A']; expected different labels of A-E or of 1-4",
-        ),
-        (
-            {"choices": {"text": ["Mars", "Sun"], "label": ["A", "2"]}},
-            "choices.label: ['A', '2']; expected different labels of A-E or of 1-4",
-        ),
-        (
-            {"choices": {"text": ["Mars", "\frac"], "label": ["A", "B"]}},
+            options("Mars", "\frac"),
             "choices.text: a form feed before 'rac': its backslash was not escaped in JSON; "
             "expected '\\\\frac'",
         ),
         ({"answerKey": "a"}, "answerKey: 'a'; expected one of A, B"),
-        ({"answerKey": "C"}, "answerKey: 'C'; expected one of A, B"),
         ({"answerKey": None}, "answerKey: missing; expected the right option's label"),
         ({"cot": None}, "cot: missing; expected a rationale in training files"),
         (

@@ -1,17 +1,14 @@
 """Whether two completions give the same answer, by task."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citer.data.problems import Choice, Problem
+from citer.data.problems import Choice
 from citer.data.tasks import TASKS, find_task
 from citer.data.tasks.grading import grade
-from citer.data.tasks.own import own_task
-from citer.data.tasks.task import GraderError
 from tests.tiny import MATH, MC
 
 OPTIONS = (Choice("A", "Mars"), Choice("B", "the Sun"), Choice("C", "the Moon"))
@@ -93,62 +90,3 @@ def test_the_same_option_has_the_same_grade(one: str, other: str) -> None:
         for label in "ABC":
             problem = replace(QUESTION, answer=label)
             assert grade(problem, one) == grade(problem, other)
-
-
-OWN = """
-class Own:
-    def problem(self, row):
-        return {"question": row["q"], "reference": row.get("r")}
-
-    def prompt(self, problem):
-        return problem.question
-"""
-SAME = """
-    def same(self, problem, one, other):
-        return RETURNED
-"""
-
-
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    own_task.cache_clear()
-    file = Path("data/own/t.py")
-    file.parent.mkdir(parents=True)
-    file.write_text(OWN)
-    return file
-
-
-def own_problem(row: dict[str, str]) -> Problem:
-    return find_task("python:data/own/t.py:Own").problem(row, "")
-
-
-def test_a_task_of_the_user_compares_words_unless_it_has_a_method(own: Path) -> None:
-    problem = own_problem({"q": "?"})
-    assert find_task(problem.task).same(problem, "a b", "a  b")
-    assert not find_task(problem.task).same(problem, "a", "A")
-
-
-@pytest.mark.parametrize(
-    ("returned", "expected"),
-    [("one.lower() == other.lower()", True), ("problem.question == one", False), ("0.5", False)],
-)
-def test_a_method_of_the_user_decides(own: Path, returned: str, expected: bool) -> None:
-    own.write_text(OWN + SAME.replace("RETURNED", returned))
-    problem = own_problem({"q": "?"})
-    assert find_task(problem.task).same(problem, "a", "A") is expected
-
-
-@pytest.mark.parametrize(
-    ("returned", "failure"),
-    [
-        ("1 / 0", "ZeroDivisionError"),
-        ("'yes'", r"same\(\) returned 'yes'"),
-        ("exit()", "SystemExit"),
-    ],
-)
-def test_a_method_of_the_user_may_fail(own: Path, returned: str, failure: str) -> None:
-    own.write_text(OWN + SAME.replace("RETURNED", returned))
-    problem = own_problem({"q": "?"})
-    with pytest.raises(GraderError, match=failure):
-        find_task(problem.task).same(problem, "a", "a")

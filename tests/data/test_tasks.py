@@ -65,7 +65,7 @@ def prepared(spelling: None) -> dict[str, list[Problem]]:
 
 
 def test_rows_of_a_third_task_become_problems_in_every_split(
-    prepared: dict[str, list[Problem]], capsys: pytest.CaptureFixture[str]
+    prepared: dict[str, list[Problem]],
 ) -> None:
     problems = [problem for split in prepared.values() for problem in split]
     assert len(problems) == len(ROWS)
@@ -79,9 +79,8 @@ def test_a_third_tasks_rows_are_recognised_and_their_errors_name_its_fields(spel
         "spelling",
         "math",
     ]
-    with pytest.raises(
-        InputError, match=r"`question` \(mc\) or `prompt` \(spelling\), or a `task`"
-    ):
+    expected = r"`question` \(mc\) or `prompt` \(spelling\), or a `task`"
+    with pytest.raises(InputError, match=expected):
         recognised({}, [*TASKS])
     with pytest.raises(InputError, match="expected: missing; expected the whole answer"):
         parse_row({"prompt": "Spell 1."}, "spelling", "answer")
