@@ -78,13 +78,6 @@ def test_edited_code_changes_the_digests_of_the_stages_that_import_it(
     assert changed == {"score_llm", "score_slm"}
 
 
-def test_comments_and_docstrings_change_no_digest(edit: Callable[..., None]) -> None:
-    before = stage_digests()
-    edit("citer/labelling/scoring.py", '"""Teacher-forced', '"""Really\n\nteacher-forced')
-    edit("citer/models/pair.py", "ROWS = 256  # rows of", "\n\nROWS = 256  # lines of")
-    assert stage_digests() == before
-
-
 @pytest.mark.parametrize(("library", "stages"), [("math-verify", {}), ("trl", {"finetune"})])
 def test_another_version_of_a_library_changes_the_stages_that_use_it(
     library: str, stages: set[str], monkeypatch: pytest.MonkeyPatch

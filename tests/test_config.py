@@ -19,6 +19,13 @@ SECTIONS = (
 )
 
 
+URLS = [
+    ("127.0.0.1:8000", "'127.0.0.1:8000': expected http://HOST:PORT"),
+    ("http://host:port", "'http://host:port': expected http://HOST:PORT"),
+    ("http://me:secret@host:1", "expected http://HOST:PORT, without a name and a password"),
+]
+
+
 @pytest.fixture
 def edited(tmp_path):
     def edit(*texts):
@@ -72,21 +79,7 @@ def test_shipped_params_load_frozen():
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (
-            "llm_url: null",
-            "llm_url: 127.0.0.1:8000",
-            "pair.llm_url: '127.0.0.1:8000': expected http://HOST:PORT",
-        ),
-        (
-            "llm_url: null",
-            "llm_url: http://me:secret@host:1",
-            "pair.llm_url: expected http://HOST:PORT, without a name and a password",
-        ),
-        (
-            "llm_url: null",
-            "llm_url: http://host:port",
-            "pair.llm_url: 'http://host:port': expected http://HOST:PORT",
-        ),
+        *(("llm_url: null", f"llm_url: {url}", f"pair.llm_url: {said}") for url, said in URLS),
         (
             "llm_url: null",
             "llm_url: http://host\n  llm_device_map: auto",
@@ -152,11 +145,7 @@ def test_shipped_params_load_frozen():
         ("sft: 1500", f"sft: {10**30}", f"prepare.toy.sft: {10**30}: expected less than or equal"),
         ("slots: 128", f"slots: {10**30}", f"decode.slots: {10**30}: expected less than"),
         ("_length: 512", f"_length: 0x{'f' * 5000}", "finetune.max_length: int too long to print"),
-        (
-            "slm: data/pair/slm",
-            f"slm: {'x' * 5000}",
-            f"pair.slm: '{'x' * 76}...: expected a path with ",
-        ),
+        ("slm: data/pair/slm", f"slm: {'x' * 5000}", f"pair.slm: '{'x' * 76}...: expected a path"),
         ("slm: data/pair/slm", "slm: ''", "pair.slm: '': expected a path with "),
         ("slm: data/pair/slm", 'slm: "a\\0b"', "pair.slm: 'a\\x00b': expected a path with "),
         ("prompt: plain", "prompt: roles", "pair.prompt: 'roles': expected 'plain' or 'chat'"),
@@ -166,11 +155,7 @@ def test_shipped_params_load_frozen():
         (CHAT, "{system: Be brief.}", "pair: chat: not read by plain prompts; expected prompt: ch"),
         ("stop: []", "stop: END", "pair.stop: 'END': expected a list"),
         ("  batch: 1", "  batch: 0", "serve.batch: 0: expected greater than 0"),
-        (
-            "  batch: 1",
-            "  slots: 1",
-            "serve: unknown key 'slots'; expected shadow, shadow_deadline, false_alarms, engine,",
-        ),
+        ("  batch: 1", "  slots: 1", "serve: unknown key 'slots'; expected shadow, shadow_deadl"),
         ("stop: []", "stop: ['']", "pair.stop.0: '': expected at least 1"),
     ],
 )
@@ -184,11 +169,7 @@ def test_one_line_names_key_value_and_expectation(edited, old, new, expected):
         ("device: auto", "device: [auto", ":12:3: not YAML: expected ',' or ']'"),
         ("  device: auto", "\tdevice: auto", ":11:1: not YAML: found character '\\t'"),
         ("device: auto", "device: auto\n  slm: a", ':12:3: not YAML: found duplicate key "slm"'),
-        (
-            "device: auto",
-            "device: \a",
-            ": not YAML: unacceptable character #x0007: special characters",
-        ),
+        ("device: auto", "device: \a", ": not YAML: unacceptable character #x0007: special"),
         ("device: auto", "device: " + "[" * 5000, ": not YAML: maximum recursion depth exceeded"),
         ("device: auto", "device: " + "9" * 5000, ": not YAML: Exceeds the limit"),
         ("device: auto", "device: 2001-99-99", ": not YAML: month must be in 1..12"),

@@ -80,20 +80,20 @@ def test_a_table_of_another_schema_is_neither_written_nor_read(tmp_path, wrong, 
         io.read_table(path, LLM_TOKEN)
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"PAR1 torn in the middle PAR1"])
-def test_a_torn_table_is_refused_in_one_line(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "no such file"),
+        *((torn, "not a table that citer wrote") for torn in (b"", b"hello", b"PAR1 torn PAR1")),
+    ],
+)
+def test_a_missing_or_torn_table_is_refused_in_one_line(tmp_path, content, complaint):
     path = tmp_path / "t"
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     for read in (lambda: io.read_table(path, LLM_TOKEN), lambda: io.table_metadata(path)):
-        with pytest.raises(InputError, match=f"^{path}: not a table that citer wrote$"):
+        with pytest.raises(InputError, match=f"^{path}: {complaint}$"):
             read()
-
-
-def test_a_missing_table_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        io.read_table(tmp_path / "t", LLM_TOKEN)
-    with pytest.raises(InputError, match="no such file"):
-        io.table_metadata(tmp_path / "t")
 
 
 def test_a_missing_column_is_refused_in_one_line(tmp_path):

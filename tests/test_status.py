@@ -18,6 +18,7 @@ from citer.serving.status import standings
 PATH = ["risk 0.8 audit 0.1", "risk 0.9 audit 0.1", "score 1"]
 PROMISE = Promise(path=PATH, graded=0.05, same=0.05, delta=0.05)
 VERSION = "citer-router/3"
+NO_VALUES = ["0 of 20", "1 of 20", "none yet"]
 OWN = {"promise": PROMISE.model_dump(), "false_alarms": 20}
 
 
@@ -70,25 +71,10 @@ def test_each_version_has_its_facts_and_each_step_a_line(
     assert call(["status"]) == 0
     # One good answer: the mean of .95^-1 (1 - q) over the alternatives q; the sum starts at 1.
     mean = sum(1 - 0.05 * worse for worse in (1.25, 1.5, 2, 3, 5)) / 5 / 0.95
+    values = [f"{mean:.3g} of 20", f"{mean:.3g} of 20", "2026-11-26 12:00:00 UTC"]
     assert printed(capsys) == [
-        [
-            "3",
-            PATH[0],
-            "kept",
-            "1 since the last step, 0 of them lost",
-            f"{mean:.3g} of 20",
-            f"{mean:.3g} of 20",
-            "2026-11-26 12:00:00 UTC",
-        ],
-        [
-            "4",
-            PATH[0],
-            "kept",
-            "0 since the last step, 0 of them lost",
-            "0 of 20",
-            "1 of 20",
-            "none yet",
-        ],
+        ["3", PATH[0], "kept", "1 since the last step, 0 of them lost", *values],
+        ["4", PATH[0], "kept", "0 since the last step, 0 of them lost", *NO_VALUES],
     ]
     lose()
     keep(PATH[1], 2)
@@ -119,8 +105,7 @@ def test_without_evidence_for_too_long_there_is_no_promise(
 def test_a_promise_that_an_older_server_declared_is_shown(
     evidence: Evidence, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    declared = {"promise": PROMISE.model_dump(), "false_alarms": 20}
-    evidence.declare(VERSION, json.dumps(declared), evidence.promises()[VERSION])
+    evidence.declare(VERSION, json.dumps(OWN), evidence.promises()[VERSION])
     assert call(["status"]) == 0
     assert printed(capsys)[0][2] == "kept"
 

@@ -81,7 +81,7 @@ def test_both_models_get_the_slms_prompts_if_their_templates_differ_elsewhere(
     pair = PairFolder(*folders, CHAT)
     assert pair.prompts.digest == ModelFolder(folders.slm, CHAT).prompts.digest
     template(folders.llm).write_text(CHATML.replace("<|im_start|>", "<|start_header_id|>"))
-    with pytest.raises(InputError, match="different ids for a math prompt, "):
+    with pytest.raises(InputError, match="different ids for a math prompt, expected those of one"):
         PairFolder(*folders, CHAT)
 
 

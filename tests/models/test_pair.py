@@ -52,10 +52,8 @@ def test_bytes_of_weights_and_cache_follow_from_the_shapes(folders: TinyPair) ->
     head = 32 * model.vocab_size  # the untied input embedding is not read whole
     assert model.weight_bytes == 4 * (layer + 32 + head)
     assert model.kv_bytes == 4 * 2 * 2 * 8
-    assert (
-        load_model("slm", ModelFolder(folders.slm), params(folders, "bfloat16")).kv_bytes
-        == 2 * 2 * 2 * 8
-    )
+    half = load_model("slm", ModelFolder(folders.slm), params(folders, "bfloat16"))
+    assert half.kv_bytes == 2 * 2 * 2 * 8
 
 
 @pytest.mark.parametrize(
@@ -67,8 +65,3 @@ def test_logits_are_in_float32_at_least(
 ) -> None:
     model = load_model("slm", ModelFolder(folders.slm), params(folders, dtype))
     assert model.logits(torch.zeros(1, model.hidden_size, dtype=model.dtype)).dtype == expected
-
-
-def test_folders_have_the_identity_of_the_pair_that_is_loaded_from_them(folders: TinyPair) -> None:
-    loaded = load_pair(PairFolder(*folders), params(folders))
-    assert PairFolder(*folders).identity("float32") == loaded.identity

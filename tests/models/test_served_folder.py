@@ -1,6 +1,5 @@
 """The folder of an LLM that a server runs, and what the server says about itself."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,9 +86,8 @@ def test_a_folder_with_weights_is_checked(folders: TinyPair, completions: Comple
 
 def test_one_model_must_be_served(folders: TinyPair, completions: Completions) -> None:
     completions.names = ("llm", "adapter")
-    assert refusal(folders, completions.url) == (
-        f"{completions.url}: serves llm, adapter; expected one model"
-    )
+    expected = f"{completions.url}: serves llm, adapter; expected one model"
+    assert refusal(folders, completions.url) == expected
 
 
 def test_another_tokenizer_is_refused(
@@ -103,14 +101,5 @@ def test_another_tokenizer_is_refused(
 
 def test_another_server_is_refused(folders: TinyPair, completions: Completions) -> None:
     completions.max_model_len = 0  # not vLLM's
-    assert refusal(folders, completions.url).startswith(
-        f"{completions.url}/v1/models: data.0.max_model_len: "
-    )
-
-
-def test_the_same_folder_twice_is_no_pair(folders: TinyPair, completions: Completions) -> None:
-    shutil.rmtree(folders.llm)
-    shutil.copytree(folders.slm, folders.llm)
-    (folders.llm / "model.safetensors").unlink()
-    (folders.llm / "model.safetensors").symlink_to(folders.slm / "model.safetensors")
-    assert refusal(folders, completions.url).endswith("the same weights, expected two models")
+    expected = f"{completions.url}/v1/models: data.0.max_model_len: "
+    assert refusal(folders, completions.url).startswith(expected)
