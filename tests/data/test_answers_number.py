@@ -52,21 +52,17 @@ def test_the_last_number_of_a_text_is_read(text: str, number: str | None) -> Non
 
 
 @pytest.mark.parametrize(
-    "completion",
+    ("completion", "right"),
     [
-        "36 - 5 = 31. The answer is 31.",
-        r"\boxed{31} is the answer, found in 2 steps",
-        r"It is \boxed{31",
-        "62/2",
+        ("36 - 5 = 31. The answer is 31.", True),
+        (r"\boxed{31} is the answer, found in 2 steps", True),
+        (r"It is \boxed{31", True),
+        ("62/2", True),
+        *((each, False) for each in ("", "31 or 32", r"31, so \boxed{32}", "131", "0.31", "x31")),
     ],
 )
-def test_a_right_number_is_right_with_and_without_a_box(completion: str) -> None:
-    assert grade(NUMBER, completion)
-
-
-@pytest.mark.parametrize("completion", ["", "31 or 32", r"31, so \boxed{32}", "131", "0.31", "x31"])
-def test_another_number_is_wrong(completion: str) -> None:
-    assert not grade(NUMBER, completion)
+def test_the_box_or_else_the_last_number_is_graded(completion: str, right: bool) -> None:
+    assert grade(NUMBER, completion) is right
 
 
 def test_a_row_of_numbers_needs_no_box() -> None:

@@ -21,54 +21,46 @@ def same(task: str, one: str, other: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("task", "one", "other"),
+    ("task", "one", "other", "expected"),
     [
-        ("math", "So \\boxed{1/2}.", "It is \\boxed{0.5}"),
-        ("math", "\\boxed{1,080}", "Then \\boxed{1080} dollars."),
-        ("math", "\\boxed{\\frac{3}{4}}", "\\boxed{75\\%}"),
-        ("math", "no box", "no  box"),
-        ("number", "4 + 9 = 13.", "The answer is \\boxed{13}"),
-        ("number", "It costs 3 million.", "3,000,000"),
-        ("mc", "The answer is (B).", "B"),
-        ("mc", "It is the Sun.", "I choose (B)"),
-        ("mc", "I do not know.", "I do not know."),
-        ("exact", "Right.", "right"),
-        ("exact", " a  b", "A b."),
-        ("contains", "It was Rousseau.", "it was rousseau"),
-        ("json", '{"a": 1, "b": [2]}', 'So:\n```json\n{"b": [2.0], "a": 1}\n```'),
-        ("json", "nothing", "nothing"),
-        ("open", "Air scatters\nblue.", "Air scatters blue."),
+        ("math", "So \\boxed{1/2}.", "It is \\boxed{0.5}", True),
+        ("math", "\\boxed{1,080}", "Then \\boxed{1080} dollars.", True),
+        ("math", "\\boxed{\\frac{3}{4}}", "\\boxed{75\\%}", True),
+        ("math", "no box", "no  box", True),
+        ("number", "4 + 9 = 13.", "The answer is \\boxed{13}", True),
+        ("number", "It costs 3 million.", "3,000,000", True),
+        ("mc", "The answer is (B).", "B", True),
+        ("mc", "It is the Sun.", "I choose (B)", True),
+        ("mc", "I do not know.", "I do not know.", True),
+        ("exact", "Right.", "right", True),
+        ("exact", " a  b", "A b.", True),
+        ("contains", "It was Rousseau.", "it was rousseau", True),
+        ("json", '{"a": 1, "b": [2]}', 'So:\n```json\n{"b": [2.0], "a": 1}\n```', True),
+        ("json", "nothing", "nothing", True),
+        ("open", "Air scatters\nblue.", "Air scatters blue.", True),
+        ("math", "\\boxed{12}", "\\boxed{21}", False),
+        ("math", "no box, 12", "none, 12", False),  # nothing is stated
+        ("math", "\\boxed{}", "\\boxed{ }!", False),
+        ("math", "\\boxed{12}", "It is 12.", False),
+        ("number", "12 apples", "13 apples", False),
+        ("number", "none", "nothing", False),
+        ("mc", "The answer is (B).", "The answer is (C).", False),
+        ("mc", "A or B", "B or A.", False),  # neither names a single option
+        ("mc", "I do not know.", "No idea.", False),
+        ("exact", "right", "left", False),
+        ("contains", "It was Rousseau.", "Rousseau wrote it.", False),
+        ("json", '{"a": 1}', '{"a": true}', False),
+        ("json", "{", "[", False),
+        ("json", '{"a": 1}', "a: 1", False),
+        ("json", '{"a": "Bob"}', '{"a": "bob"}', False),
+        ("open", "Air scatters blue.", "Blue scatters air.", False),
     ],
 )
-def test_these_are_the_same(task: str, one: str, other: str) -> None:
-    assert same(task, one, other)
-    assert same(task, other, one)
-
-
-@pytest.mark.parametrize(
-    ("task", "one", "other"),
-    [
-        ("math", "\\boxed{12}", "\\boxed{21}"),
-        ("math", "no box, 12", "none, 12"),  # nothing is stated
-        ("math", "\\boxed{}", "\\boxed{ }!"),
-        ("math", "\\boxed{12}", "It is 12."),
-        ("number", "12 apples", "13 apples"),
-        ("number", "none", "nothing"),
-        ("mc", "The answer is (B).", "The answer is (C)."),
-        ("mc", "A or B", "B or A."),  # neither names a single option
-        ("mc", "I do not know.", "No idea."),
-        ("exact", "right", "left"),
-        ("contains", "It was Rousseau.", "Rousseau wrote it."),
-        ("json", '{"a": 1}', '{"a": true}'),
-        ("json", "{", "["),
-        ("json", '{"a": 1}', "a: 1"),
-        ("json", '{"a": "Bob"}', '{"a": "bob"}'),
-        ("open", "Air scatters blue.", "Blue scatters air."),
-    ],
-)
-def test_these_are_not(task: str, one: str, other: str) -> None:
-    assert not same(task, one, other)
-    assert not same(task, other, one)
+def test_two_answers_are_the_same_or_not_in_both_orders(
+    task: str, one: str, other: str, expected: bool
+) -> None:
+    assert same(task, one, other) is expected
+    assert same(task, other, one) is expected
 
 
 PIECES = ("\\boxed{", "}", "1", "2", ".5", "50%", "(A)", "B", "not ", " or ", "the Sun", "\n", ", ")

@@ -198,22 +198,25 @@ def test_one_request_is_answered_again_at_a_time_and_few_wait(
     assert (most, len(rows(shadows)), shadows.dropped) == (1, 3, 2)
 
 
+FREE = Request(stream=True, temperature=0, metadata={"of": "no declared field"})
+WARM = SimpleNamespace(temperature=0.7)
+
+
 @pytest.mark.parametrize(
-    "request_",
-    [Request(max_tokens=9), Request(stop=["\n"]), Request(n=2)],
-    ids=["limit", "stop", "choices"],
+    ("request_", "params", "chat", "shadow"),
+    [
+        pytest.param(FREE, GREEDY, True, [str(LLM)], id="a greedy chat"),
+        pytest.param(FREE, GREEDY, False, [], id="a text"),
+        pytest.param(FREE, WARM, True, [], id="sampled"),
+        pytest.param(Request(max_tokens=9), GREEDY, True, [], id="limit"),
+        pytest.param(Request(stop=["\n"]), GREEDY, True, [], id="stop"),
+        pytest.param(Request(n=2), GREEDY, True, [], id="choices"),
+    ],
 )
-def test_what_the_certificate_is_not_about_is_not_shadowed(
-    shadows: Shadows, request_: Request
+def test_only_greedy_chats_as_those_of_the_certificate_are_shadowed(
+    shadows: Shadows, request_: Request, params: Any, chat: bool, shadow: list[str]
 ) -> None:
-    assert shadows.asked(request_, GREEDY, chat=True) == {"rule": LOOSE, "shadow": []}
-
-
-def test_only_greedy_chats_are_shadowed(shadows: Shadows) -> None:
-    free = Request(stream=True, temperature=0, metadata={"of": "no declared field"})
-    assert shadows.asked(free, GREEDY, chat=True)["shadow"] == [str(LLM)]
-    assert shadows.asked(free, GREEDY, chat=False)["shadow"] == []
-    assert shadows.asked(free, SimpleNamespace(temperature=0.7), chat=True)["shadow"] == []
+    assert shadows.asked(request_, params, chat=chat) == {"rule": LOOSE, "shadow": shadow}
 
 
 def test_a_shadowed_answer_is_logged_too(shadows: Shadows) -> None:
