@@ -51,11 +51,10 @@ def documented_chat() -> str:
     return program
 
 
-def write_router(folder: Path, slm: Path, llm: str | None = None, **more: Any) -> Path:
-    """Write a router of random weights, whose scores differ. `llm`: digest of another LLM."""
+def write_router(folder: Path, slm: Path, **more: Any) -> Path:
+    """Write a router of random weights, whose scores differ."""
     folders = PairFolder(slm, LLM)
     card = folders.identity("float32") | more
-    card["llm"]["digest"] = llm or card["llm"]["digest"]
     write_bundle(folder, random_router(folders.slm.config.hidden_size, slope=3.0), card)
     return folder
 

@@ -92,13 +92,7 @@ def run(
     own = {"additional_config": {"citer": settings}} if settings else {}
     own |= {"speculative_config": speculation} if speculation else {}
     spec = {"jobs": jobs, "engine": ENGINE | own | engine, "out": str(out)}
-    ended = start(spec)
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return {name: Done(*done) for name, done in json.loads(out.read_text()).items()}
-
-
-def start(spec: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    ended = subprocess.run(
         [PYTHON, "-m", "tests.vllm.offline"],
         cwd=ROOT,
         env=os.environ | ENVIRONMENT,
@@ -107,6 +101,8 @@ def start(spec: dict[str, Any]) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=900,
     )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return {name: Done(*done) for name, done in json.loads(out.read_text()).items()}
 
 
 def _main() -> None:

@@ -8,7 +8,7 @@ import pytest
 from citer.models.folder import PairFolder
 from tests.vllm.api import write_router
 from tests.vllm.eagle import train
-from tests.vllm.offline import CAP, ENGINE, LLM, SLM, Done, Job, draft_model, run, start, wide_slm
+from tests.vllm.offline import CAP, LLM, SLM, Done, Job, draft_model, run, wide_slm
 
 pytestmark = pytest.mark.vllm
 
@@ -170,14 +170,3 @@ def test_any_speculator_of_vllm_can_be_relaxed(
     exact, relaxed, unrouted = (done[name].counts for name in jobs)
     assert relaxed["accepted"] / relaxed["visits"] > exact["accepted"] / exact["visits"] > 0
     assert not unrouted["drafted"]
-
-
-def test_a_router_of_another_llm_is_refused(tmp_path: Path, slm: Path) -> None:
-    router = write_router(tmp_path / "router", slm, "of another model")
-    own = {"additional_config": {"citer": {"router": str(router), "rule": EXACT}}}
-    engine = ENGINE | own | {"speculative_config": draft_model(slm)}
-    ended = start({"jobs": {}, "engine": engine, "out": str(tmp_path / "x")})
-    assert ended.returncode != 0
-    assert "made for the LLM" in ended.stderr
-    assert "of another model" in ended.stderr
-    assert LLM.name in ended.stderr

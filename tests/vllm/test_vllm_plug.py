@@ -3,9 +3,6 @@
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from tests.vllm.api import ENVIRONMENT, NEEDS_VLLM, command, write_router
 from tests.vllm.offline import LLM, PYTHON, wide_slm
@@ -39,20 +36,10 @@ def test_a_server_without_settings_of_citer_is_unchanged() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"rule": "risk 2"}, "rule: 'risk 2': expected"),
-        ({"rule": "risk 0.9 cap 17"}, "expected at most num_speculative_tokens, 16"),
-        ({"ruler": "risk 0.9"}, "--additional-config: citer: top level: unknown key 'ruler'"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_line(
-    tmp_path: Path, changes: dict[str, Any], complaint: str
-) -> None:
+def test_bad_settings_are_refused_in_one_line(tmp_path: Path) -> None:
     slm = wide_slm(tmp_path)
-    settings = {"router": str(write_router(tmp_path / "router", slm)), "rule": "risk 0.9"}
-    check_refused(run(command(settings | changes, slm)), complaint)
+    settings = {"router": str(write_router(tmp_path / "router", slm)), "rule": "risk 0.9 cap 17"}
+    check_refused(run(command(settings, slm)), "expected at most num_speculative_tokens, 16")
 
 
 def test_a_damaged_router_is_refused_in_one_line(tmp_path: Path) -> None:
