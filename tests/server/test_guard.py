@@ -68,7 +68,7 @@ def test_a_body_must_be_declared_as_json(server: Running, kind: str, status: int
     assert httpx.post(server.url + CHAT, content=BODY).status_code == 415
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/models", "/health", "/metrics"])
+@pytest.mark.parametrize("path", [CHAT, "/", "/v1/models", "/health", "/metrics"])
 @pytest.mark.parametrize(
     ("headers", "named"),
     [

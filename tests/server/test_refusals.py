@@ -25,35 +25,25 @@ REFUSED = [
     ({"presence_penalty": 0.5}, "presence_penalty: 0.5: expected 0"),
     ({"logit_bias": {"5": 1}}, "logit_bias: {'5': 1}: expected {}"),
     ({"response_format": {"type": "json_object"}}, "response_format: {'type': 'json_object'}"),
-    (
-        {"extra_body": {"citer": {"rule": "risk 0.5 kl 2"}}},
-        "citer.rule: 'risk 0.5 kl 2': expected `score τ`",
-    ),
     ({"temperature": -1}, "temperature: -1: expected greater than or equal to 0"),
     ({"temperature": 1, "top_p": 0}, "top_p: 0: expected greater than 0"),
     ({"top_p": 0.5}, "top_p: expected a temperature, too"),
     ({"max_tokens": 0}, "max_tokens: 0: expected greater than 0"),
     ({"max_tokens": 3, "max_completion_tokens": 4}, "max_tokens: given besides max_completion_"),
     ({"stop": ["a"] * 17}, "expected at most 16 items"),
-    ({"stop": ""}, "stop.0: '': expected at least 1"),
     ({"stop": ["a", ""]}, "stop.1: '': expected at least 1"),
-    ({"stop": 5}, "stop: 5: expected a valid array"),
     ({"logprobs": True}, "logprobs: not supported; `vllm serve` has them"),
     ({"top_logprobs": 2}, "top_logprobs: 2: expected 0"),
     ({"messages": []}, "messages: []; expected a list of turns"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role: 'tool'; expected"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content:"),
-    (
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]},
-        "messages.0.content: [{'text': 1, 'type': 'text'}]; expected a text",
-    ),
-    (
-        {"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]},
-        "messages: turns before the question; expected pair.prompt: chat",
-    ),
-    (
-        {"messages": [{"role": "developer", "content": "x"}, {"role": "user", "content": "y"}]},
-        "messages: turns before the question; expected pair.prompt: chat",
+    ({"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]}, "'text': 1, "),
+    *(
+        (
+            {"messages": [{"role": role, "content": "x"}, {"role": "user", "content": "y"}]},
+            "messages: turns before the question; expected pair.prompt: chat",
+        )
+        for role in ("system", "developer")
     ),
     ({"max_tokens": 2000}, "tokens and up to 2000 more (max_new_tokens), expected at most 1024"),
 ]
@@ -61,12 +51,13 @@ REFUSED = [
 
 @pytest.mark.parametrize(("fields", "message"), REFUSED)
 def test_what_would_change_the_answer_and_is_not_supported_is_refused(
-    client: openai.OpenAI, fields: dict[str, Any], message: str
+    server: Running, fields: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(**asked(QUESTIONS[0]) | fields)
+        server.client().chat.completions.create(**asked(QUESTIONS[0]) | fields)
     assert message in caught.value.body["message"]  # type: ignore[index]
     assert caught.value.type == "invalid_request_error"
+    assert server.service.worker.clients == len(server.engine._sequences) == 0
 
 
 def test_what_changes_no_answer_is_ignored(client: openai.OpenAI) -> None:
@@ -103,10 +94,8 @@ def test_a_model_is_found_by_its_name_alone(client: openai.OpenAI) -> None:
 def test_proxies_may_not_hold_a_stream_back(client: openai.OpenAI) -> None:
     create = client.chat.completions.with_streaming_response.create
     with create(**asked(QUESTIONS[0], stream=True)) as reply:
-        assert (reply.headers["cache-control"], reply.headers["x-accel-buffering"]) == (
-            "no-cache",
-            "no",
-        )
+        assert reply.headers["cache-control"] == "no-cache"
+        assert reply.headers["x-accel-buffering"] == "no"
         reply.read()
 
 
@@ -114,7 +103,6 @@ def test_proxies_may_not_hold_a_stream_back(client: openai.OpenAI) -> None:
     ("prompt", "message"),
     [
         (["a", "b"], "prompt: ['a', 'b']: expected a valid string"),
-        ([5, 6], "prompt: [5, 6]: expected a valid string"),
         ("", "prompt: no tokens, expected a prompt"),
     ],
 )
@@ -164,22 +152,18 @@ def test_a_completion_has_no_log_probabilities(client: openai.OpenAI) -> None:
         client.completions.create(model="tiny", prompt="a", logprobs=0)
 
 
-def test_a_refusal_does_not_repeat_a_long_text(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError) as caught:
+def test_another_model_is_not_found_and_a_refusal_repeats_no_long_text(
+    client: openai.OpenAI,
+) -> None:
+    with pytest.raises(openai.NotFoundError, match=r"model: 'xxx.*; expected 'tiny'") as caught:
         client.chat.completions.create(model="x" * 5000, messages=asked("1?")["messages"])
     assert len(caught.value.body["message"]) <= LONGEST  # type: ignore[index]
-
-
-def test_another_model_is_not_found(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError, match="model: 'gpt'; expected 'tiny'"):
-        client.chat.completions.create(model="gpt", messages=asked("1?")["messages"])
 
 
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
         (b"{", 400, "top level: not JSON: EOF while parsing an object"),
-        (b"[1]", 400, "expected"),
         (json.dumps({"messages": []}).encode(), 400, "model: missing"),
         (b" " * 200_000, 413, "body: expected at most 131,072 bytes"),
     ],
@@ -198,11 +182,6 @@ def test_unknown_paths_have_one_label_and_openais_form(server: Running) -> None:
     assert (reply.status_code, reply.json()["error"]["type"]) == (404, "invalid_request_error")
     # A request is counted when its reply was sent.
     until(lambda: server.metric("citer_requests_total", path="other", status="404"), 30)
-
-
-def test_a_refused_request_takes_no_place(server: Running) -> None:
-    assert server.service.worker.clients == 0
-    assert not server.engine._sequences
 
 
 def test_only_a_known_key_may_ask(kin: Pair) -> None:
