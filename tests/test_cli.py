@@ -107,38 +107,39 @@ def test_a_full_disk_is_reported_in_one_line_with_the_status_for_a_retry(
 
 
 NO_ROUTER = "no router.json there, expected models:/NAME@ALIAS or a router's folder"
-ROUTERS = ("runs:/abc", "nowhere", "models")
-RULE = ["--rule", "score 0.5"]
 
 
 @pytest.fixture
 def refused_answers(project: Path, refusal: Refusal) -> Refusal:
-    """Call `citer generate` with a missing input and an empty router's file, or other ones."""
+    """Call `citer generate` with an empty router's file, and one option that it cannot use."""
     (project / "r").mkdir()
     (project / "r/router.json").touch()
-    usual = ("generate", "--router", "r", "--input", "q", "--output", "o")
-    return lambda *options: refusal(*usual, *options)
+    usual = ["--router", "r", "--input", "q", "--output", "o", "--rule", "score 0.5"]
+    return lambda option, value: refusal("generate", *usual, option, value)
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("option", "value", "complaint"),
     [
-        (RULE, "q: no such file"),
-        *((["--rule", each], f"--rule: {each!r}: {EXPECTED}") for each in ("", "risk 0.9 audit")),
-        *((["--router", each], f"--router: {each!r}: {NO_ROUTER}") for each in ROUTERS),
+        ("--input", "q", "q: no such file"),
+        *(("--rule", each, f"--rule: {each!r}: {EXPECTED}") for each in ("", "risk 0.9 audit")),
+        *(
+            ("--router", each, f"--router: {each!r}: {NO_ROUTER}")
+            for each in ("runs:/abc", "nowhere", "models")
+        ),
     ],
 )
 def test_what_generate_cannot_use_is_reported_in_one_line(
-    refused_answers: Refusal, options: list[str], complaint: str
+    refused_answers: Refusal, option: str, value: str, complaint: str
 ) -> None:
-    assert refused_answers(*options) == complaint
+    assert refused_answers(option, value) == complaint
 
 
 @pytest.mark.parametrize("option", ["--router", "--input"])
 def test_a_path_that_is_too_long_is_reported_in_one_short_line(
     refused_answers: Refusal, option: str
 ) -> None:
-    line = refused_answers(*RULE, option, "x" * 5000)
+    line = refused_answers(option, "x" * 5000)
     assert line.endswith(": File name too long")
     assert len(line) < 650
 
@@ -300,7 +301,7 @@ def test_help_explains_every_argument() -> None:
         assert (name, unexplained) == (name, [])
 
 
-def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+def test_help_loads_nothing_heavy() -> None:
     heavy = "{'torch', 'transformers', 'pandas', 'pyarrow', 'prefect', 'mlflow', 'dvc'}"
     code = f"import sys, citer.cli.main; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -134,10 +134,14 @@ def in_line(run_stages: RunStages) -> Stages:
     return stages
 
 
-DEVICES = [pytest.param(Spawned([CPU] * n), marks=pytest.mark.slow, id=f"{n}") for n in (1, 2, 4)]
+WORKERS = (1, 2, 4)
+FORKED = [pytest.param(Forked(n), id=f"forked-{n}") for n in WORKERS]
+SPAWNED = [
+    pytest.param(Spawned([CPU] * n), id=f"spawned-{n}", marks=pytest.mark.slow) for n in WORKERS
+]
 
 
-@pytest.mark.parametrize("executor", [*map(Forked, (1, 2, 4)), *DEVICES])
+@pytest.mark.parametrize("executor", [*FORKED, *SPAWNED])
 def test_workers_that_are_killed_give_the_same_bytes(
     run_stages: RunStages, in_line: Stages, executor: Executor
 ) -> None:
