@@ -58,21 +58,6 @@ def test_a_folder_that_is_no_project_is_reported_in_one_line(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ("  epochs: 20", "", "params.yaml: train.epochs: missing; default: 20"),
-        ("dtype: float32", "dtype: int", "params.yaml: pair.dtype: 'int': "),
-    ],
-)
-def test_a_wrong_parameter_is_reported_in_one_line_with_key_and_value(
-    project: Path, refusal: Refusal, old: str, new: str, complaint: str
-) -> None:
-    assert old in PARAMS.read_text()
-    (project / "params.yaml").write_text(PARAMS.read_text().replace(old, new))
-    assert refusal("train", "1").startswith(complaint)
-
-
-@pytest.mark.parametrize(
     ("stage", "iteration"),
     [
         *product(["label", "train", "evaluate"], ["7", "3", "0", "01", "x"]),

@@ -51,7 +51,3 @@ def test_what_dvc_cannot_read_is_refused_at_once(tmp_path):
     assert complaint(path) == ":2:42: not YAML: found unexpected ':'"
     with pytest.raises(YAMLFileCorruptedError):
         load_yaml(str(path))
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    assert complaint(tmp_path / "params.yaml") == ": no such file; run in the project's folder"
