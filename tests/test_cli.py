@@ -94,19 +94,31 @@ def test_a_full_disk_is_reported_in_one_line_with_the_status_for_a_retry(
 NO_ROUTER = "no router.json there, expected models:/NAME@ALIAS or a router's folder"
 
 
+GENERATE = ["generate", "--router", "r", "--input", "q", "--output", "o", "--rule"]
+
+
 @pytest.fixture
-def refused_answers(project: Path, refusal: Refusal) -> Refusal:
-    """Call `citer generate` with an empty router's file, and one option that it cannot use."""
+def with_router(project: Path) -> Path:
+    """The project with an empty router's file, and without questions."""
     (project / "r").mkdir()
     (project / "r/router.json").touch()
-    usual = ["--router", "r", "--input", "q", "--output", "o", "--rule", "score 0.5"]
-    return lambda option, value: refusal("generate", *usual, option, value)
+    return project
+
+
+def test_a_missing_input_is_all_that_is_reported(with_router: Path) -> None:
+    done = citer(*GENERATE, "score 0.5", cwd=with_router)
+    assert (done.returncode, done.stderr) == (2, "citer: q: no such file\n")
+
+
+@pytest.fixture
+def refused_answers(with_router: Path, refusal: Refusal) -> Refusal:
+    """Call `citer generate` with an option that it cannot use."""
+    return lambda option, value: refusal(*GENERATE, "score 0.5", option, value)
 
 
 @pytest.mark.parametrize(
     ("option", "value", "complaint"),
     [
-        ("--input", "q", "q: no such file"),
         *(("--rule", each, f"--rule: {each!r}: {EXPECTED}") for each in ("", "risk 0.9 audit")),
         *(
             ("--router", each, f"--router: {each!r}: {NO_ROUTER}")
