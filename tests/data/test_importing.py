@@ -95,6 +95,17 @@ def test_fields_that_nobody_reads_are_named_once_if_no_row_has_an_answer(written
         assert (expected + "'context', 'id', 'title']" in capsys.readouterr().out) is said
 
 
+def test_utf_16_is_refused(tmp_path):
+    for suffix in ("csv", "jsonl"):
+        path = tmp_path / f"rows.{suffix}"
+        path.write_text("question,answer\n2?,#### 2\n", encoding="utf-16")
+        with pytest.raises(InputError, match=f"^{path}: not UTF-8 text: invalid start byte at 0"):
+            load_problems(path, ["math"], "answer")
+        path.write_bytes("question,answer\n2?,#### 2\n".encode("utf-16-le"))
+        with pytest.raises(InputError, match=rf"^{path}:[12]: row: "):
+            load_problems(path, ["math"], "answer")
+
+
 @pytest.mark.parametrize(
     "column",
     [
