@@ -52,7 +52,10 @@ def test_a_benchmarks_rows_are_recognised_and_graded_from_every_kind_of_file(
 ) -> None:
     frame = pd.DataFrame([{"question": "What is 3 + 4?", "answer": "3 + 4 = 7\n#### 7"}])
     source = project.folder / f"q.{kind}"
-    frame.to_csv(source, index=False) if kind == "csv" else frame.to_parquet(source)
+    if kind == "csv":
+        frame.to_csv(source, index=False)
+    else:
+        frame.to_parquet(source)
     generate(project.params, project.bundle, source, project.output)
     [line] = answers(project.output)
     assert (line["question"], line["correct"]) == ("What is 3 + 4?", False)
