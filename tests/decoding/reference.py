@@ -1,7 +1,7 @@
 """A slow reference decoder: no cache, no batch, one whole forward per token."""
 
 from collections.abc import Callable, Iterable
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from math import prod
 
 import torch
@@ -18,6 +18,12 @@ Scorer = Callable[[StepView], torch.Tensor]
 def by_llm(answer: Answer) -> tuple[bool, ...]:
     """Return of each token whether the LLM wrote it."""
     return tuple(writer == "llm" for writer in answer.writers)
+
+
+def by_score(writers: str) -> list[Visit]:
+    """Make the visits of CITER from a text such as `SLS`: at each L the LLM replaces a draft."""
+    places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
+    return [Visit(place - last, place, place) for last, place in pairwise(places)]
 
 
 def copied(ids: list[int]) -> tuple[int, float] | None:

@@ -1,7 +1,6 @@
 """Audited decoding against the algorithms that it contains as special cases, and its cost."""
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -86,14 +85,6 @@ def test_every_gamma_with_full_audits_is_speculative_decoding(kin: Pair, gamma: 
     assert accepted > 0, "no draft was accepted: the test would prove little"
 
 
-def test_one_llm_call_verifies_many_tokens_if_the_slm_equals_the_llm(kin: Pair) -> None:
-    twins = replace(kin, slm=replace(kin.llm, name="slm"))
-    for answer in answered(twins, Rule("every", 4, 1), always_slm).values():
-        tokens = len(answer.token_ids)
-        assert len(answer.visits) == -(-tokens // 5)
-        assert not any(visit.disagreements for visit in answer.visits)
-
-
 def test_without_audits_and_visits_the_slm_answers_alone(kin: Pair) -> None:
     alone = answered(kin, SLM_ALONE.rule)
     for rule in (Rule("risk", 0.0), Rule("risk", 0.0, 0.5), Rule("every", 1000, 0.5)):
@@ -126,17 +117,6 @@ def test_under_a_cap_the_llm_writes_the_first_token_and_reads_all_others(
         assert not any(visit.audited for visit in later)
 
 
-def test_a_token_is_rolled_back_only_if_its_odds_are_below_beta(kin: Pair) -> None:
-    odds_and_rejected = [
-        (disagreement.odds, disagreement.position == visit.kept)
-        for answer in answered(kin, Rule("every", 3, 0.5)).values()
-        for visit in answer.visits
-        for disagreement in visit.disagreements
-    ]
-    assert {rejected for _, rejected in odds_and_rejected} == {True, False}
-    assert all((odds < 0.5) == rejected for odds, rejected in odds_and_rejected)
-
-
 @pytest.mark.parametrize(
     ("beta", "odds", "written"),
     [
@@ -159,23 +139,6 @@ def test_a_draft_is_accepted_if_its_odds_reach_beta(
     sequence.take_verdicts([Verdict(token=3, odds=odds), Verdict(token=7, odds=None)])
     assert sequence.go_on() == (Need.SLM, [])
     assert sequence.ids == [5, *written]
-
-
-def test_disagreements_list_the_positions_where_the_llm_chooses_another_token(kin: Pair) -> None:
-    """Check first visits only: until then the answer holds the SLM's tokens."""
-    answers, counted = answered(kin, Rule("every", 4, 0.6)), 0
-    for request in REQUESTS:
-        answer = answers[request.key]
-        for visit in answer.visits[:1]:
-            by_position = {each.position: each for each in visit.disagreements}
-            counted += len(by_position)
-            for position in range(visit.audited):
-                ids = [*request.prompt_ids, *answer.token_ids[:position]]
-                choices = [chosen(kin, model, ids, request) for model in (kin.slm, kin.llm)]
-                assert (position in by_position) == (choices[0] != choices[1])
-                if each := by_position.get(position):
-                    assert [each.slm_token, each.llm_token] == choices
-    assert counted > 0
 
 
 ALL_KINDS = [

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer, Request, Work
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, routed
@@ -15,7 +16,6 @@ from citer.rule import Rule
 from tests.decoding.reference import (
     by_first_eos,
     by_llm,
-    random_scorer,
     uncached,
 )
 from tests.graphs import uncaptured
@@ -36,6 +36,12 @@ def make_requests(count: int, seed: int = 0, vocab: int = 300) -> list[Request]:
         Request(f"q{n}", tuple(torch.randint(vocab, (length,), generator=generator).tolist()))
         for n, length in enumerate(lengths)
     ]
+
+
+def make_examples(count: int) -> dict[str, Encoded]:
+    """Make references of four tokens behind the same prompts."""
+    requests = enumerate(make_requests(count))
+    return {r.key: Encoded(list(r.prompt_ids), [7, n, 9, 0]) for n, r in requests}
 
 
 def decode(
@@ -166,49 +172,6 @@ def test_an_overflowed_answer_does_not_change_the_next_one_in_its_slot(
     list(engine.decode([Request("overflows", (5,) * 60)], policy))
     answers = {answer.key: answer for answer in engine.decode(requests, policy)}
     assert answers == decode(changed, requests, policy)[0]
-
-
-def test_an_abandoned_decode_does_not_change_the_next_one(pair: Pair) -> None:
-    policy, requests = Policy(random_scorer, Rule("risk", 0.6, 0.5)), make_requests(9)
-    engine = Engine(pair, slots=4, max_new_tokens=MAX_NEW_TOKENS)
-    left = engine.decode(make_requests(9, seed=1), policy)
-    next(left)
-    left.close()
-    answers = {answer.key: answer for answer in engine.decode(requests, policy)}
-    assert answers == decode(pair, requests, policy)[0]
-
-
-def test_nothing_follows_eos_and_only_the_budget_truncates(pair: Pair) -> None:
-    for answer in decode(pair, make_requests(30), Policy(random_scorer, Rule("score", 0.4)))[
-        0
-    ].values():
-        assert not set(answer.token_ids[:-1]) & set(pair.eos_ids)
-        assert answer.truncated == (answer.token_ids[-1] not in pair.eos_ids)
-        assert not answer.truncated or len(answer.token_ids) == MAX_NEW_TOKENS
-
-
-def test_the_work_of_a_single_answer_follows_from_who_wrote_its_tokens(pair: Pair) -> None:
-    for request in make_requests(6):
-        answers, engine = decode(
-            pair, [request], Policy(random_scorer, Rule("score", 0.4)), slots=1
-        )
-        answer, prompt = answers[request.key], len(request.prompt_ids)
-        visits = [prompt + n for n, own in enumerate(by_llm(answer)) if own]
-        assert engine.slm_work.positions == prompt + len(answer.token_ids) - 1
-        assert engine.llm_work == Work(len(visits), visits[-1] if visits else 0, sum(visits))
-
-
-def test_a_finished_answer_frees_its_slot_at_once(pair: Pair) -> None:
-    """Two slots take as many steps as a first-come queue, none for a finished answer."""
-    requests = make_requests(12)
-    answers, engine = decode(pair, requests, SLM_ALONE, slots=2)
-    busy_until = [0, 0]
-    for request in requests:
-        slot = busy_until.index(min(busy_until))
-        busy_until[slot] += len(answers[request.key].token_ids)
-    decode_rows = engine.slm_work.positions - sum(len(request.prompt_ids) for request in requests)
-    assert decode_rows == sum(len(answer.token_ids) - 1 for answer in answers.values())
-    assert engine.slm_work.forwards <= max(busy_until) + len(requests)
 
 
 def test_a_request_may_take_the_whole_context(pair: Pair) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from citer.data.prompts import Encoded
 from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine, Finished
 from citer.decoding.policy import LLM_ALONE, Policy
@@ -21,21 +20,11 @@ from citer.labelling.scoring import half, score
 from citer.models.pair import Pair
 from citer.models.served import KEY, LIKELIEST, ServedModel, Server
 from citer.models.vocabulary import Vocabulary
-from citer.rule import Rule
 from tests.completions import Completions, serving
-from tests.decoding.reference import random_scorer
-from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
+from tests.decoding.test_engine import MAX_NEW_TOKENS, make_examples, make_requests
 from tests.decoding.test_trie import branches
+from tests.decoding.test_verifier import POLICIES, SLOTS
 from tests.noise import SAMPLINGS
-
-SLOTS = 4
-POLICIES = [
-    LLM_ALONE,
-    *(
-        Policy(random_scorer, Rule.parse(text))
-        for text in ("score 0.4", "risk 0.6 audit 0.1", "every 4 audit 1")
-    ),
-]
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +93,7 @@ def listed(model: ServedModel, ids: tuple[int, ...], token: int) -> bool:
 
 
 def test_a_served_llm_gives_the_same_scores(here: Pair, model: ServedModel) -> None:
-    examples = {
-        r.key: Encoded(list(r.prompt_ids), [7, n, 9, 0]) for n, r in enumerate(make_requests(9))
-    }
+    examples = make_examples(9)
     vocabulary = here.vocabulary._replace(eos_ids=here.eos_ids[:1])
     halves = (half(llm, vocabulary) for llm in (model, here.llm))
     far, local = (score(each, examples, 60, lambda _: None).to_pydict() for each in halves)

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citer.decoding.answer import Answer, Limits, Request, Written
-from citer.decoding.engine import Engine, Finished, Settled
+from citer.decoding.engine import Engine, Settled
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy
 from citer.decoding.sequence import Handle
 from citer.errors import InputError
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
 from citer.rule import Rule
-from tests.decoding.reference import by_llm, random_scorer, scheduled, uncached
+from tests.decoding.reference import by_llm, random_scorer, uncached
 from tests.decoding.test_any_schedule import POLICIES, Case, cases, pair_of
 from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 from tests.graphs import uncaptured
@@ -112,24 +112,6 @@ def test_tokens_settle_at_once_without_audits_and_at_visits_with_them(kin: Pair)
     assert 1 <= len(log.settled[audited]) <= 5
 
 
-def test_several_policies_of_a_request_share_its_forwards(pair: Pair) -> None:
-    policies = [Policy(scheduled(n), Rule("score", 0.5, n / 2)) for n in range(3)]
-    apart = [Log(Engine(pair, 1, MAX_NEW_TOKENS)) for _ in policies]
-    together = Log(Engine(pair, 1, MAX_NEW_TOKENS))
-    for request in make_requests(3):
-        for log, policy in zip(apart, policies, strict=True):
-            log.engine.submit(request, policy)
-        together.engine.submit(request, *policies)
-    answers = {(a.key, a.policy): a for log in apart for [a] in log.drain().answers.values()}
-    results = [answer for several in together.drain().answers.values() for answer in several]
-    assert {(answer.key, answer.policy): answer.token_ids for answer in results} == {
-        key: answer.token_ids for key, answer in answers.items()
-    }
-    assert not together.settled
-    positions = [log.engine.slm_work.positions for log in apart]
-    assert together.engine.slm_work.positions < sum(positions)
-
-
 @pytest.mark.parametrize("slots", [1, 2, 5])
 @pytest.mark.parametrize("rule", ["score 0", "score 0.4", "risk 0.5", "score 1"])
 def test_a_cancelled_request_costs_as_much_as_one_that_ends_there(
@@ -216,6 +198,7 @@ def test_whatever_is_cancelled_the_others_are_answered_as_if_alone(
     for handle, answers in log.answers.items():
         request, policies = submitted[handle]
         assert {answer.policy for answer in answers} == set(policies)
+        assert len(policies) == 1 or not log.settled[handle]
         for answer in answers:
             tokens, _ = uncached(pair, request, answer.policy, case.max_new_tokens)
             assert list(answer.token_ids) == tokens
@@ -240,15 +223,17 @@ def test_requests_queue_for_a_slot_in_the_order_of_their_submission(pair: Pair) 
 
 
 def test_an_abandoned_iterator_leaves_no_request_behind(pair: Pair) -> None:
-    engine = Engine(pair, 3, MAX_NEW_TOKENS)
-    left = engine.decode(make_requests(9), SLM_ALONE)
+    policy, requests = Policy(random_scorer, Rule("risk", 0.6, 0.5)), make_requests(9)
+    engine, fresh = (Engine(pair, 4, MAX_NEW_TOKENS) for _ in range(2))
+    left = engine.decode(make_requests(9, seed=1), policy)
     next(left)
     with pytest.raises(RuntimeError, match="other requests in flight"):
-        next(engine.decode(make_requests(1), SLM_ALONE))
+        next(engine.decode(make_requests(1), policy))
     left.close()
     before = replace(engine.slm_work)
     assert engine.step() == []
     assert engine.slm_work == before
+    assert list(engine.decode(requests, policy)) == list(fresh.decode(requests, policy))
 
 
 def test_the_engine_is_usable_after_a_failed_step(pair: Pair) -> None:
@@ -262,20 +247,17 @@ def test_the_engine_is_usable_after_a_failed_step(pair: Pair) -> None:
     assert answers == list(Engine(pair, 3, MAX_NEW_TOKENS).decode(requests, SLM_ALONE))
 
 
-def test_a_request_beyond_the_context_is_refused_when_it_is_submitted(pair: Pair) -> None:
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        (0, "q: no tokens, expected a prompt"),
+        (1020, r"q: 1020 tokens and up to 24 more \(max_new_tokens\), exp"),
+    ],
+)
+def test_a_request_of_no_fitting_length_is_refused_when_it_is_submitted(
+    pair: Pair, length: int, message: str
+) -> None:
     engine = Engine(pair, 1, MAX_NEW_TOKENS)
-    with pytest.raises(
-        InputError, match=r"long: 1020 tokens and up to 24 more \(max_new_tokens\), exp"
-    ):
-        engine.submit(Request("long", (5,) * 1020), SLM_ALONE)
+    with pytest.raises(InputError, match=message):
+        engine.submit(Request("q", (5,) * length), SLM_ALONE)
     assert engine.step() == []
-
-
-def test_events_name_the_handle_that_submit_gave(pair: Pair) -> None:
-    engine = Engine(pair, 1, MAX_NEW_TOKENS)
-    handle = engine.submit(make_requests(1)[0], SLM_ALONE)
-    [event] = engine.step()
-    assert isinstance(event, Settled)
-    assert event.handle == handle
-    finished = [e for _ in range(MAX_NEW_TOKENS) for e in engine.step() if isinstance(e, Finished)]
-    assert [event.handle for event in finished] == [handle]

@@ -1,17 +1,15 @@
 """The stock forward behind the verifier, against our own forward."""
 
 import pickle
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
 from citer.config.params import PairParams
-from citer.data.prompts import Encoded
-from citer.decoding.answer import Answer, Request, Trunk
+from citer.decoding.answer import Trunk
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, Policy
+from citer.decoding.policy import Policy
 from citer.decoding.served import verifier_of
 from citer.decoding.verifier import LocalVerifier, Query, Verdict
 from citer.labelling.scoring import half, score
@@ -21,7 +19,7 @@ from citer.models.folder import ModelFolder
 from citer.models.network import stock_hidden
 from citer.models.pair import LanguageModel, Pair, load_model
 from tests.decoding.reference import by_llm, rounded
-from tests.decoding.test_engine import MAX_NEW_TOKENS, generate_alone, make_requests
+from tests.decoding.test_engine import decode, make_examples, make_requests
 from tests.decoding.test_trie import branches
 from tests.decoding.test_verifier import POLICIES
 
@@ -115,13 +113,6 @@ def test_a_model_that_accelerate_dispatches_gives_the_same_verdicts(
     assert_equal_verifiers(pickle.loads(pickle.dumps(loaded)), pair)
 
 
-def decoded(
-    pair: Pair, requests: Sequence[Request], policy: Policy
-) -> tuple[dict[str, Answer], Engine]:
-    engine = Engine(pair, SLOTS, MAX_NEW_TOKENS)
-    return {answer.key: answer for answer in engine.decode(requests, policy)}, engine
-
-
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: str(policy.rule))
 def test_answers_and_work_are_those_of_our_forward(
     kin: Pair, stock_pair: Pair, policy: Policy
@@ -129,7 +120,7 @@ def test_answers_and_work_are_those_of_our_forward(
     requests = make_requests(9)
     requests += branches(requests[0], tuple(range(40, 60)), [0, 3, 19])
     (ours, engine), (theirs, stocked) = (
-        decoded(pair, requests, policy) for pair in (kin, stock_pair)
+        decode(pair, requests, policy) for pair in (kin, stock_pair)
     )
     for key, answer in ours.items():
         assert theirs[key].token_ids == answer.token_ids
@@ -138,20 +129,9 @@ def test_answers_and_work_are_those_of_our_forward(
     assert (stocked.slm_work, stocked.llm_work) == (engine.slm_work, engine.llm_work)
 
 
-@pytest.mark.parametrize("policy", [LLM_ALONE, POLICIES[-1]], ids=lambda policy: str(policy.rule))
-def test_exact_rules_give_the_answer_of_the_llm_alone(stock_pair: Pair, policy: Policy) -> None:
-    requests = make_requests(6)
-    answers, _ = decoded(stock_pair, requests, policy)
-    for request in requests:
-        alone = generate_alone(stock_pair, stock_pair.llm, request)
-        assert list(answers[request.key].token_ids) == alone
-
-
 def test_teacher_forced_scores_are_those_of_our_model(pair: Pair) -> None:
     loaded = load_model("llm", ModelFolder(pair.llm.path), placement(pair.llm))
-    examples = {
-        r.key: Encoded(list(r.prompt_ids), [7, n, 9, 0]) for n, r in enumerate(make_requests(9))
-    }
+    examples = make_examples(9)
     ours, theirs = (
         score(half(model, pair.vocabulary), examples, 60, lambda _: None)
         for model in (pair.llm, loaded)
@@ -165,10 +145,6 @@ def test_a_stock_model_is_not_captured_as_cuda_graphs(stock_pair: Pair) -> None:
     made = []
     Engine(stock_pair, 2, 8, make_graphs=lambda model, _: made.append(model))
     assert made == [stock_pair.slm]
-
-
-def test_the_identity_does_not_depend_on_the_devices(kin: Pair, stock_pair: Pair) -> None:
-    assert stock_pair.identity == kin.identity
 
 
 def test_several_gpus_share_the_llm_and_the_slm_runs_on_the_last_one(

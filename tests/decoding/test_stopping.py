@@ -6,20 +6,15 @@ from dataclasses import replace
 import pytest
 
 from citer.data.prompts import PromptSettings
-from citer.decoding.answer import Answer, Request
+from citer.decoding.answer import Answer
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, always_slm
 from citer.errors import InputError
 from citer.models.pair import Pair
 from citer.rule import Rule
 from tests.decoding.reference import Uncached, random_scorer, rounded
-from tests.noise import SAMPLINGS
+from tests.decoding.test_audits import MAX_NEW_TOKENS, REQUESTS
 
-MAX_NEW_TOKENS = 20
-REQUESTS = [
-    Request(f"q{n}", tuple(range(20 + 3 * n, 25 + 4 * n)), sampling=SAMPLINGS[0] if n % 2 else None)
-    for n in range(8)
-]
 POLICIES = [
     SLM_ALONE,
     LLM_ALONE,

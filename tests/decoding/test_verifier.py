@@ -8,20 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from citer.data.prompts import Encoded
-from citer.decoding.answer import Answer, Request, Work
+from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.served import verifier_of
-from citer.decoding.verifier import ForcedScores, Query, Verdict
 from citer.evaluation.cost import Prices
 from citer.labelling.scoring import half, llm_half, score
-from citer.models.folder import ModelCard
 from citer.models.pair import Pair, Text
 from citer.rule import Rule
-from tests.decoding.reference import by_llm, next_logits, random_scorer
+from tests.decoding.reference import random_scorer
 from tests.decoding.remote import remote
-from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
+from tests.decoding.test_engine import MAX_NEW_TOKENS, make_examples, make_requests
 from tests.decoding.test_trie import branches
 from tests.noise import SAMPLINGS
 
@@ -72,9 +69,7 @@ def test_an_llm_in_another_process_gives_the_same_sweep(kin: Pair, remote_pair: 
 def test_an_llm_in_another_process_gives_the_same_teacher_forced_scores(
     kin: Pair, remote_pair: Pair
 ) -> None:
-    examples = {
-        r.key: Encoded(list(r.prompt_ids), [7, n, 9, 0]) for n, r in enumerate(make_requests(9))
-    }
+    examples = make_examples(9)
     local = score(half(kin.llm, kin.vocabulary), examples, 60, lambda _: None)
 
     def remote_half(texts: Sequence[Text]) -> dict[str, torch.Tensor]:
@@ -89,45 +84,3 @@ def test_an_llm_in_another_process_has_the_same_prices_and_identity(
     assert Prices.of(remote_pair, 17) == Prices.of(kin, 17)
     assert remote_pair.identity == kin.identity
     assert remote_pair.vocabulary == kin.vocabulary
-
-
-class Stateless:
-    """A verifier that reads every query from its beginning, ignores all hints and keeps nothing."""
-
-    def __init__(self, pair: Pair) -> None:
-        self.pair = pair
-        self.work = Work()
-
-    @property
-    def card(self) -> ModelCard:
-        return self.pair.llm.card
-
-    def verdicts(self, queries: Sequence[Query]) -> list[list[Verdict]]:
-        return [
-            [self._verdict(query, place, token) for place, token in judged(query)]
-            for query in queries
-        ]
-
-    def _verdict(self, query: Query, place: int, token: int | None) -> Verdict:
-        ids = list(query.ids[:place])
-        chance_V = next_logits(self.pair, self.pair.llm, ids, query.sampling).softmax(-1)
-        choice = int(chance_V.argmax())
-        return Verdict(choice, None if token is None else float(chance_V[token] / chance_V[choice]))
-
-    def score(self, texts: Sequence[Text]) -> ForcedScores:
-        raise NotImplementedError
-
-
-def judged(query: Query) -> list[tuple[int, int | None]]:
-    return list(enumerate(query.judged_tokens, query.first))
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: str(policy.rule))
-def test_a_verifier_may_ignore_all_hints(kin: Pair, policy: Policy) -> None:
-    trunked = branches(make_requests(1)[0], tuple(range(40, 60)), [0, 3, 19])
-    requests = trunked + sampled(make_requests(5))
-    pairs = (replace(kin, llm=Stateless(kin)), kin)
-    engines = (Engine(pair, 2, MAX_NEW_TOKENS) for pair in pairs)
-    answers, expected = (decoded(engine, requests, [policy]) for engine in engines)
-    assert [a.token_ids for a in answers] == [a.token_ids for a in expected]
-    assert [by_llm(a) for a in answers] == [by_llm(a) for a in expected]
