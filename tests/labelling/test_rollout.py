@@ -23,8 +23,6 @@ from tests.heads import random_router
 from tests.labelling.conftest import Taught
 
 LONGEST = 28  # tokens of an answer; one of the references is longer
-TAU = 0.5
-
 Finish = Callable[[list[int], int], list[int]]  # of ids, by at most so many tokens
 
 
@@ -55,19 +53,6 @@ def _alone(taught: Taught) -> Finish:
             max_new_tokens=room,
             eos_token_id=list(taught.pair.eos_ids),
         )[0, len(ids) :].tolist()
-
-    return finish
-
-
-def _routed(taught: Taught, router: Router) -> Finish:
-    def finish(ids: list[int], room: int) -> list[int]:
-        written: list[int] = []
-        while len(written) < room and written[-1:] != [taught.pair.eos_ids[0]]:
-            feature_1F, token = _greedy(taught.pair.slm, ids + written)
-            if router.heads["stand"].score(feature_1F).item() < TAU:
-                token = _greedy(taught.pair.llm, ids + written)[1]
-            written.append(token)
-        return written
 
     return finish
 
@@ -131,41 +116,31 @@ def test_labels_under_router_0_equal_brute_force_with_plain_generate(taught: Tau
     assert task_cases == set(product(("math", "mc"), all_cases))
 
 
-def test_labels_under_a_router_equal_brute_force(taught: Taught, router: Router) -> None:
-    rows = _label(taught, routed(router, Rule("score", TAU))).to_pylist()
-    keys = list(taught.problems)[:4]
-    ours = [row for row in rows if row["problem_id"] in keys]
-    assert ours == _expected(taught, _routed(taught, router), keys)
-    assert rows != _label(taught, SLM_ALONE).to_pylist(), "the router must change labels"
-
-
-def test_labels_under_audits_equal_brute_force(taught: Taught, router: Router) -> None:
-    """The first token of a branch is not pending: only tokens after it can be rolled back."""
-    policy = routed(router, Rule("risk", TAU, 0.5))
+@pytest.mark.parametrize(
+    ("text", "other", "count"),
+    [
+        ("score 0.5", "score 0", 4),
+        # The first token of a branch is not pending: only tokens after it can be rolled back.
+        ("risk 0.5 audit 0.5", "risk 0.5", 2),
+    ],
+)
+def test_labels_under_a_router_equal_brute_force(
+    taught: Taught, router: Router, text: str, other: str, count: int
+) -> None:
+    policy, without = (routed(router, Rule.parse(each)) for each in (text, other))
 
     def finish(ids: list[int], room: int) -> list[int]:
-        request = Request("", tuple(ids))
-        return Uncached(taught.pair, request, policy, room).run().written
+        return Uncached(taught.pair, Request("", tuple(ids)), policy, room).run().written
 
     rows = _label(taught, policy).to_pylist()
-    keys = list(taught.problems)[:2]
+    keys = list(taught.problems)[:count]
     ours = [row for row in rows if row["problem_id"] in keys]
     assert ours == _expected(taught, finish, keys)
-    without = routed(router, Rule("risk", TAU))
-    assert rows != _label(taught, without).to_pylist(), "audits must change labels"
+    assert rows != _label(taught, without).to_pylist(), "the rule must change labels"
 
 
 def test_labels_do_not_depend_on_the_number_of_slots(taught: Taught) -> None:
     assert _label(taught, SLM_ALONE, slots=1).equals(_label(taught, SLM_ALONE, slots=64))
-
-
-def test_every_reference_has_a_labelled_eos_row(taught: Taught) -> None:
-    labelled = _label(taught, SLM_ALONE)
-    last = {key: len(example.reference_ids) - 1 for key, example in taught.examples.items()}
-    rows = set(
-        zip(*(labelled[name].to_pylist() for name in ("problem_id", "position")), strict=True)
-    )
-    assert set(last.items()) <= rows
 
 
 def _branch(taught: Taught, key: str, position: int, token: int) -> Branch:

@@ -1,6 +1,5 @@
 """The fall against plain forwards of transformers in float64, without a cache."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
@@ -15,8 +14,6 @@ from citer.decoding.served import verifier_of
 from citer.labelling.contests import Branch, Contest
 from citer.labelling.labeller import Labeller
 from citer.labelling.suffix import Suffix
-from citer.models.pair import Pair
-from tests.decoding.remote import remote
 from tests.labelling.conftest import Taught
 
 SLOTS = 3
@@ -101,19 +98,6 @@ def test_labels_do_not_depend_on_slots_or_on_how_many_tokens_are_judged_at_once(
         assert other.drop_columns(["fall"]).equals(many.drop_columns(["fall"]))
         falls = (table["fall"].drop_null().to_numpy() for table in (other, many))
         np.testing.assert_allclose(*falls, rtol=1e-6)
-
-
-@pytest.fixture
-def remote_pair(taught: Taught) -> Iterator[Pair]:
-    with remote(taught.pair, verifier_of(taught.pair.llm, taught.pair.vocabulary, SLOTS)) as pair:
-        yield pair
-
-
-def test_an_llm_in_another_process_gives_the_same_falls(taught: Taught, remote_pair: Pair) -> None:
-    local, far = (
-        labels(taught, taught.problems, Suffix(pair, SLOTS)) for pair in (taught.pair, remote_pair)
-    )
-    assert far.equals(local)
 
 
 def test_a_reference_is_read_once_and_endings_only_where_they_decide(taught: Taught) -> None:
