@@ -1,13 +1,11 @@
 """Evidence on disk: servers share it, and a killed one leaves whole rows only."""
 
-import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -21,7 +19,7 @@ from citer.errors import InputError
 from citer.rule import LLM, Rule
 from citer.serving.evidence import Evidence
 from citer.serving.promise import Promise, Standing, Step
-from citer.serving.shadow import Keeper, judged
+from citer.serving.shadow import Keeper
 from citer.serving.status import standings
 
 RULE, EXACT = Rule.parse("score 0.1"), Rule.parse("every 4 audit 1")
@@ -72,8 +70,11 @@ def test_a_killed_writer_leaves_what_it_has_said_and_at_most_one_row_more(tmp_pa
 
 
 def test_servers_of_one_version_step_together_and_one_of_them_tells(tmp_path: Path) -> None:
-    told: list[Step] = []
-    one, other = (keeper(tmp_path / "evidence.db", told) for _ in range(2))
+    step_together(tmp_path / "evidence.db", [])
+
+
+def step_together(place: Path | str, told: list[Step]) -> None:
+    one, other = (keeper(place, told) for _ in range(2))
     for k in range(6):
         lose((one, other)[k % 2])
     for each in (one, other):
@@ -125,12 +126,6 @@ def test_a_restarted_server_stands_where_it_stood(tmp_path: Path) -> None:
     assert len(told) == 1
 
 
-def test_versions_have_evidence_of_their_own(tmp_path: Path) -> None:
-    one = keeper(tmp_path / "evidence.db")
-    lose(one)
-    assert one.evidence.after("v/2") == []
-
-
 def test_chance_alone_draws_requests_and_no_start_repeats_another(tmp_path: Path) -> None:
     drawn = []
     for _ in range(2):
@@ -159,9 +154,12 @@ def test_no_evidence_for_too_long_is_no_promise(tmp_path: Path) -> None:
     now[0] += 23.9 * 3600
     assert not one.lapsed
     now[0] += 0.2 * 3600
+    assert one.take(problem("4"), {RULE: "#### 4", LLM: "#### 5"}) == [None]
+    assert one.evidence.after("v/1") == []  # such an answer does not count
     assert one.lapsed
     lose(one)
     assert not one.lapsed
+    assert one.evidence.after("v/2") == []
 
 
 def test_a_restart_is_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,30 +196,6 @@ def test_the_last_answer_before_a_restart_is_evidence(
     assert ("kept; lapsed: 25 hours without one" in capsys.readouterr().out) is lapsed
 
 
-@pytest.mark.parametrize(
-    ("answer", "text", "llm", "found"),
-    [
-        (None, "so 4\n#### 4", "#### 4", (False, 0.1)),
-        (None, "#### 5", "#### 4", (True, 0.1)),
-        ("4", "#### 4", "#### 4", (False, 0.05)),
-        ("4", "#### 5", "#### 4", (True, 0.05)),
-        ("4", "#### 4", "#### 5", None),
-        ("4", "#### 5", "#### 5", None),
-    ],
-)
-def test_an_answer_is_judged_by_the_right_one_or_the_llms(
-    answer: str | None, text: str, llm: str, found: tuple[bool, float] | None
-) -> None:
-    assert judged(PROMISE, problem(answer), text, llm) == found
-
-
-def test_a_request_that_the_promise_does_not_count_leaves_no_row(tmp_path: Path) -> None:
-    one = keeper(tmp_path / "evidence.db")
-    texts: Mapping[Rule, str] = {RULE: "#### 4", LLM: "#### 5"}
-    one.take(problem("4"), texts)
-    assert one.evidence.after("v/1") == []
-
-
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "evidence.db").write_text("no database" * 100)
     with pytest.raises(InputError, match=r"evidence\.db: no evidence can be kept here"):
@@ -239,15 +213,6 @@ def test_a_lock_that_is_never_freed_is_bad_input_not_a_crash(
             evidence.add("v/1", "score 0.1", False, 0.05)
 
 
-def test_the_promise_of_a_version_can_be_read_from_the_evidence_alone(tmp_path: Path) -> None:
-    one = keeper(tmp_path / "evidence.db")
-    lose(one)
-    stored = json.loads(one.evidence.promises()["v/1"])
-    found = Standing(Promise.model_validate(stored["promise"]), stored["false_alarms"])
-    found.take(one.evidence.after("v/1"))
-    assert found.detector.value == one.standing.detector.value
-
-
 def test_a_report_tells_of_new_evidence_once(tmp_path: Path) -> None:
     told: list[tuple[int, Step | None]] = []
 
@@ -260,14 +225,6 @@ def test_a_report_tells_of_new_evidence_once(tmp_path: Path) -> None:
     one.report()
     one.report()
     assert told == [(1, None)]
-
-
-def test_an_answer_that_counts_for_nothing_leaves_a_promise_lapsed(tmp_path: Path) -> None:
-    now = [1000.0]
-    one = Keeper("v/1", PROMISE, Evidence(tmp_path / "e.db"), ALWAYS, clock=lambda: now[0])
-    now[0] += 25 * 3600
-    assert one.take(problem("4"), {RULE: "#### 4", LLM: "#### 5"}) == [None]
-    assert one.lapsed
 
 
 def test_another_promise_of_an_equal_name_begins_anew(tmp_path: Path) -> None:

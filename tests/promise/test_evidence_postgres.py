@@ -15,7 +15,7 @@ from citer.errors import InputError
 from citer.serving.evidence import PLACE, Evidence
 from citer.serving.promise import Step
 from tests.flows.postgres_server import NEEDED, postgres_server, query
-from tests.promise.test_evidence import EXACT, WRITE, keeper, lose
+from tests.promise.test_evidence import EXACT, WRITE, keeper, step_together
 
 pytestmark = [pytest.mark.slow, NEEDED]
 WRITERS = 4
@@ -39,14 +39,7 @@ def test_servers_step_together_and_one_of_them_tells(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told: list[Step] = []
-    one, other = (keeper(address, told) for _ in range(2))
-    for k in range(6):
-        lose((one, other)[k % 2])
-    for each in (one, other):
-        each.refresh()
-    assert one.rule == other.rule == EXACT
-    assert one.standing.steps == other.standing.steps
-    assert len(told) == 1
+    step_together(address, told)
     third = keeper(address, told)
     assert (third.rule, len(told)) == (EXACT, 1)
     monkeypatch.setenv(PLACE, address)

@@ -16,6 +16,7 @@ from tests.flows.servers import until
 from tests.tiny import MATH
 
 PROMISE = Promise(path=["score 0.5", "score 1"], graded=0.05, same=0.1, delta=0.05)
+FIDELITY = PROMISE.model_copy(update={"graded": None})
 RIGHT, WRONG, ENDLESS = "\\boxed{31}", "\\boxed{30}", "\\boxed{9^{9^{9^{9}}}}"
 OPEN = replace(MATH, answer=None)
 
@@ -27,6 +28,7 @@ OPEN = replace(MATH, answer=None)
         (MATH, WRONG, RIGHT, (True, 0.05)),
         (MATH, None, RIGHT, (True, 0.05)),
         (MATH, WRONG, WRONG, None),
+        (MATH, RIGHT, WRONG, None),
         (MATH, RIGHT, None, None),
         (OPEN, WRONG, "It is " + WRONG, (False, 0.1)),
         (OPEN, RIGHT, WRONG, (True, 0.1)),
@@ -74,6 +76,11 @@ def test_a_comparison_without_end_does_not_count_and_stops_nobody(
     assert judge(PROMISE, OPEN, RIGHT, RIGHT) == (False, 0.1)
 
 
+def test_a_fidelitys_promise_judges_an_answer_that_could_be_graded_by_sameness() -> None:
+    assert judged(FIDELITY, MATH, WRONG, WRONG) == (False, 0.1)
+    assert judged(FIDELITY, MATH, WRONG, RIGHT) == (True, 0.1)
+
+
 def test_two_right_answers_that_may_differ_do_not_count_without_the_right_one() -> None:
     row = {"question": "The capital?", "answer": "Paris"}
     asked = parse_row(row, "contains", "answer")
@@ -81,8 +88,7 @@ def test_two_right_answers_that_may_differ_do_not_count_without_the_right_one() 
     here, there = "The capital is Paris.", "It is Paris, of course."
     assert judged(PROMISE, bare, there, here) is None
     assert judged(PROMISE, asked, there, here) == (False, 0.05)
-    fidelity = PROMISE.model_copy(update={"graded": None})
-    assert judged(fidelity, bare, there, here) == (True, 0.1)
+    assert judged(FIDELITY, bare, there, here) == (True, 0.1)
 
 
 PARENT = """

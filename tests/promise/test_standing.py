@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from citer.data.importing import parse_row
 from citer.rule import LLM, Rule
 from citer.serving.promise import Entry, Promise, Standing, path_back
-from citer.serving.shadow import judged
 
 PATH = ["score 0.1", "score 0.5", "every 4 audit 1.0"]
 PROMISE = Promise(path=PATH, graded=0.05, same=0.05, delta=0.05)
@@ -49,13 +47,6 @@ def test_it_does_not_matter_how_entries_are_dealt_out() -> None:
     assert whole.steps == bit_by_bit.steps
     assert whole.detector.value == bit_by_bit.detector.value
     assert whole.forward.value == bit_by_bit.forward.value
-
-
-def test_further_losses_reach_the_end_of_the_path() -> None:
-    found = standing()
-    for place in (0, 1):
-        found.take(entries(PATH[place], [True] * 6, 1 + found.seen))
-    assert str(found.rule) == PATH[2]
 
 
 def test_a_person_may_step_forward_after_enough_kept_answers_by_the_looser_rule() -> None:
@@ -106,22 +97,25 @@ def test_the_path_back_halves_the_losses_at_the_least_cost() -> None:
     assert list(map(str, path)) == ["score 0.4", "score 0.8", "score 0.9", "every 4 audit 1.0"]
 
 
-def test_without_an_exact_rule_the_llm_alone_is_the_last_resort() -> None:
+@pytest.mark.parametrize(
+    ("steps", "resort"),
+    [
+        pytest.param([], LLM, id="no exact rule"),
+        pytest.param(
+            [row("every 1 audit 1.0", 1.2, 0), row("score 0.9", 1.0, 1)],
+            LLM,
+            id="no rule cheaper than the LLM alone",
+        ),
+        pytest.param(  # in half precision an exact rule may lose an answer, so others are safer
+            [row("every 4 audit 1", 0.25, 1), row("score 0.9", 0.6, 0)],
+            Rule.parse("every 4 audit 1"),
+            id="no rule cheaper than the exact one",
+        ),
+    ],
+)
+def test_no_rule_of_the_path_costs_more_than_its_end(steps: list[Any], resort: Rule) -> None:
     deployed = Rule.parse("score 0.4")
-    assert path_back(deployed, [row("score 0.4", 0.2, 0)]) == [deployed, LLM]
-
-
-def test_no_rule_of_the_path_costs_more_than_the_llm_alone() -> None:
-    deployed = Rule.parse("score 0.4")
-    dear = [row("every 1 audit 1.0", 1.2, 0), row("score 0.9", 1.0, 1), row("score 0.4", 0.2, 9)]
-    assert path_back(deployed, dear) == [deployed, LLM]
-
-
-def test_no_rule_of_the_path_costs_more_than_the_exact_one() -> None:
-    """In half precision an exact rule may lose an answer, so that others are safer."""
-    deployed, exact = Rule.parse("score 0.4"), Rule.parse("every 4 audit 1")
-    steps = [row("every 4 audit 1", 0.25, 1), row("score 0.9", 0.6, 0), row("score 0.4", 0.2, 4)]
-    assert path_back(deployed, steps) == [deployed, exact]
+    assert path_back(deployed, [*steps, row("score 0.4", 0.2, 9)]) == [deployed, resort]
 
 
 def test_a_step_forward_without_evidence_is_none() -> None:
@@ -150,14 +144,3 @@ def test_a_step_has_the_figures_of_the_rule_before() -> None:
     found.take(entries(PATH[0], [False] * 300, 9))
     [forward] = found.take([Entry(309, "2026-01-02")])
     assert forward.e_value >= 1 / 0.05
-
-
-def test_a_fidelitys_promise_judges_an_answer_that_could_be_graded_by_sameness() -> None:
-    """It says nothing of the answers that the LLM has right."""
-    text = {"problem": "What is 3 + 4?", "answer": "7"}
-    asked = parse_row(text, "math", "answer")
-    fidelity = Promise.model_validate(PROMISE.model_dump() | {"graded": None, "same": 0.1})
-    assert judged(PROMISE, asked, "\\boxed{8}", "\\boxed{8}") is None
-    assert judged(fidelity, asked, "\\boxed{8}", "\\boxed{8}") == (False, 0.1)
-    assert judged(fidelity, asked, "\\boxed{8}", "\\boxed{7}") == (True, 0.1)
-    assert judged(PROMISE, asked, "\\boxed{8}", "\\boxed{7}") == (True, 0.05)
