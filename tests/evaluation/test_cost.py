@@ -1,6 +1,5 @@
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise, product
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +13,7 @@ from citer.evaluation.bounds import random
 from citer.evaluation.cost import Batch, Prices, Schedule, Trace, batches
 from citer.models.pair import Pair
 from citer.rule import Rule
+from tests.decoding.reference import by_score
 
 PRICES = Prices(slm_weights=100, llm_weights=1000, slm_kv=1, llm_kv=10)
 
@@ -31,10 +31,7 @@ def work(trace: Trace) -> tuple[Work, Work]:
 
 
 def routed(prompt_len: int, writers: str) -> Trace:
-    """Make the trace of CITER from a text such as `SLS`: at an L the LLM replaces a draft."""
-    places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
-    visits = [Visit(place - last, place, place) for last, place in pairwise(places)]
-    return Trace.of(prompt_len, len(writers), visits)
+    return Trace.of(prompt_len, len(writers), by_score(writers))
 
 
 def test_prices_are_those_of_each_models_card():
@@ -43,23 +40,6 @@ def test_prices_are_those_of_each_models_card():
         for weights, kv in ((100, 1), (1000, 10))
     )
     assert Prices.of(SimpleNamespace(slm=slm, llm=llm), 17) == Prices(117, 1000, 1, 10)
-
-
-def test_an_slm_only_answer_never_prefills_the_llm():
-    slm, llm = work(routed(5, "SSS"))
-    assert slm == Work(forwards=3, positions=5 + 1 + 1, kv_read=5 + 6 + 7)
-    assert llm == Work(0, 0, 0)
-
-
-def test_the_first_visit_reads_the_prompt_and_a_later_one_only_new_tokens():
-    slm, llm = work(routed(5, "SLSSL"))
-    assert slm == Work(forwards=5, positions=9, kv_read=5 + 6 + 7 + 8 + 9)
-    # token 1 is written after prompt + 1 token, token 4 after prompt + 4 tokens
-    assert llm == Work(forwards=2, positions=6 + 3, kv_read=6 + 9)
-
-
-def test_a_visit_at_the_first_token_reads_only_the_prompt():
-    assert work(routed(5, "L"))[1] == Work(forwards=1, positions=5, kv_read=5)
 
 
 def test_bytes_are_the_weights_of_each_forward_and_the_keys_and_values_read_and_written():
@@ -72,14 +52,6 @@ def test_the_llm_alone_is_a_prefill_and_a_forward_for_each_further_token():
     alone = Trace.of(4, 2, [Visit(0, 0, 0), Visit(0, 1, 1)])
     expected = Work(0, 0, 0), Work(forwards=2, positions=5, kv_read=4 + 5)
     assert work(alone) == work_of([alone], slots=1) == expected
-
-
-def test_one_slot_replays_to_the_sum_of_the_answers():
-    traces = [routed(5, "SLS"), routed(3, "S"), routed(4, "LLSL")]
-    slm, llm = work_of(traces, slots=1)
-    assert (slm.forwards, llm.forwards) == (8, 4)
-    assert slm == Work(8, 7 + 3 + 7, 18 + 3 + 22)
-    assert llm == Work(4, 6 + 7, 6 + 4 + 5 + 7)
 
 
 def test_rows_share_forwards_but_prefill_in_their_own():
@@ -241,17 +213,6 @@ def test_a_replay_counts_the_same_work_as_the_engine(
     assert work_of(traces, slots, schedule) == (engine.slm_work, engine.llm_work)
     fewer_slots = min(slots, questions)
     assert work_of(traces, fewer_slots, schedule) == (engine.slm_work, engine.llm_work)
-
-
-def test_fewer_questions_than_slots_wait_for_each_other(pair: Pair) -> None:
-    """Eight questions need as many forwards in 128 slots as in 8: fewer if the LLM is delayed."""
-    requests = [Request(f"q{n}", tuple(range(20, 25 + n))) for n in range(8)]
-    forwards = {}
-    for slots, delayed in product((8, 128), (False, True)):
-        engine = Engine(pair, slots, max_new_tokens=24, delayed=delayed)
-        list(engine.decode(requests, Policy(partial(random, 0), Rule("score", 0.2))))
-        forwards[slots, delayed] = engine.llm_work.forwards
-    assert forwards[128, True] == forwards[8, True] < forwards[8, False] == forwards[128, False]
 
 
 def test_forwards_say_which_drafts_were_dropped() -> None:

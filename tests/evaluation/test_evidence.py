@@ -76,17 +76,6 @@ def test_the_cost_where_a_rule_serves_decides_which_one_is_deployed(
     assert deployed(chosen) == cheapest
 
 
-def test_with_too_few_questions_only_an_exact_rule_is_deployed() -> None:
-    chosen, steps = choose_rules(
-        found([EARLY, LATE, EXACT], questions=3), ACCURACY, [PLAIN], 0.05, 0.05
-    )
-    assert len(steps) == 3
-    rules = {name: (each.rule, each.certified, each.bound) for name, each in chosen.items()}
-    alone = LLM, False, 0.0
-    assert rules == {"router": alone, "policy": alone, "speculative": (EXACT, True, 0.0)}
-    assert deployed(chosen) == "speculative"
-
-
 @pytest.mark.parametrize(("measure", "n"), [(ACCURACY, 2), (FIDELITY, 4)])
 def test_validation_counts_by_the_measure_and_held_out_questions_by_what_the_llm_has_right(
     measure: Measure, n: int

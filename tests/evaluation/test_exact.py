@@ -1,5 +1,7 @@
 """Forecasts of exact rules, from one forward of the SLM, against the engine's own visits."""
 
+from collections.abc import Iterator, Sequence
+
 import pytest
 
 from citer.decoding.answer import Visit
@@ -11,40 +13,52 @@ from citer.evaluation.study import Study
 from citer.evaluation.sweep import request
 from citer.models.router import Router
 from citer.pairs.exact import COLUMNS, Forced, agreement, best, priced, read_by_slm, rules, visits
-from citer.pairs.probe import ask
+from citer.pairs.probe import Reply, ask
 from citer.pairs.profile import ALONE, BOUND
 from citer.rule import Rule
 
 EVERY = Rule("every", 3, 1.0)
 
-Made = tuple[int, int, tuple[int, ...]]
+Both = tuple[Sequence[Visit], Sequence[Visit]]
 
 
 @pytest.fixture(scope="module")
-def answers(study: Study) -> list[Forced]:
+def finished(study: Study) -> list[Reply]:
+    """The LLM's answers that are not cut off."""
     engine = Engine(study.pair, 6, study.params.decode.max_new_tokens)
     asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
-    finished = [reply for reply in asked.replies if not reply.truncated]
-    assert finished
+    found = [reply for reply in asked.replies if not reply.truncated]
+    assert found
+    return found
+
+
+@pytest.fixture(scope="module")
+def answers(study: Study, finished: list[Reply]) -> list[Forced]:
     return read_by_slm(study.pair, finished, 16384, study.params.decode.max_new_tokens)
 
 
+def by_the_engine(study: Study, finished: list[Reply], rule: Rule) -> Iterator[Both]:
+    """Yield the visits that the engine makes by a rule, and those that are foreseen."""
+    limit = study.params.decode.max_new_tokens
+    engine, policy = Engine(study.pair, 6, limit), routed(Router({}), rule)
+    for reply in finished:
+        [own] = read_by_slm(study.pair, [reply], 1, limit)
+        [answer] = engine.decode([request(reply.problem, study.pair)], policy)
+        yield answer.visits, visits(rule, own)
+
+
 @pytest.mark.parametrize("text", ["every 1 audit 1", "every 3 audit 1", "every 8 audit 1"])
-def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> None:
+def test_visits_by_count_are_those_of_the_engine(
+    study: Study, finished: list[Reply], text: str
+) -> None:
     """Scores play no part, so that even drafts after a wrong one are foreseen.
 
     A wrong draft may be an EOS, which ends a run of drafts: answers with one are left out.
     """
-    rule, limit = Rule.parse(text), study.params.decode.max_new_tokens
-    engine = Engine(study.pair, 6, limit)
-    asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
-    compared = whole = 0
-    for reply in (reply for reply in asked.replies if not reply.truncated):
-        [own] = read_by_slm(study.pair, [reply], 1, limit)
-        [answer] = engine.decode([request(reply.problem, study.pair)], routed(Router({}), rule))
-        made = [(visit.drafted, visit.kept) for visit in answer.visits]
+    rule, compared, whole = Rule.parse(text), 0, 0
+    for both in by_the_engine(study, finished, rule):
+        made, seen = ([(visit.drafted, visit.kept) for visit in each] for each in both)
         if all(drafted == rule.at for drafted, _ in made[:-1]):
-            seen = [(visit.drafted, visit.kept) for visit in visits(rule, own)]
             assert seen[:-1] == made[:-1]
             compared += 1
             if made[-1][0] == rule.at:
@@ -55,19 +69,16 @@ def test_visits_by_count_are_those_of_the_engine(study: Study, text: str) -> Non
 
 
 @pytest.mark.parametrize("drafter", ["lookup", "both"])
-def test_single_copies_are_those_of_the_engine(study: Study, drafter: str) -> None:
-    rule, limit = Rule.parse(f"every 1 audit 1 from {drafter}"), study.params.decode.max_new_tokens
-    engine = Engine(study.pair, 6, limit)
-    asked = ask(engine, [*study.validation, *study.test], LLM_ALONE, lambda _: None)
-    made, seen = list[list[Made]](), list[list[Made]]()
-    for reply in (reply for reply in asked.replies if not reply.truncated):
-        [own] = read_by_slm(study.pair, [reply], 1, limit)
-        [answer] = engine.decode([request(reply.problem, study.pair)], routed(Router({}), rule))
-        for found, by in ((made, answer.visits), (seen, visits(rule, own))):
-            found.append([(visit.drafted, visit.kept, visit.copied) for visit in by])
-    assert seen == made
-    assert any(copied for own in made for _, _, copied in own)
-    assert any(drafted for own in made for drafted, _, _ in own) == (drafter == "both")
+def test_single_copies_are_those_of_the_engine(
+    study: Study, finished: list[Reply], drafter: str
+) -> None:
+    made = list[Visit]()
+    for both in by_the_engine(study, finished, Rule.parse(f"every 1 audit 1 from {drafter}")):
+        own, seen = ([(v.drafted, v.kept, v.copied) for v in each] for each in both)
+        assert seen == own
+        made += both[0]
+    assert any(visit.copied for visit in made)
+    assert any(visit.drafted for visit in made) == (drafter == "both")
 
 
 def test_a_lookup_drafts_where_it_finds_the_text_and_the_slm_elsewhere() -> None:

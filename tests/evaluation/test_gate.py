@@ -15,22 +15,11 @@ from citer.evaluation.gate import (
     difference,
     least_difference,
 )
-from tests.gates import GATE
-
-
-def outcomes(correct: int, wrong: int, bytes: float = 50.0) -> dict[str, Graded]:
-    marks = [True] * correct + [False] * wrong
-    return {f"q{index}": Graded(mark, bytes) for index, mark in enumerate(marks)}
+from tests.gates import GATE, alone, outcomes
 
 
 def first(challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool = True) -> Decision:
     return alone(GATE, challenger, llm_alone, certified)
-
-
-def alone(
-    gate: Gate, challenger: GradedAnswers, llm_alone: GradedAnswers, certified: bool = True
-) -> Decision:
-    return gate.decide(Answered(challenger), None, Answered(llm_alone), certified=certified)
 
 
 def against(challenger: GradedAnswers, champion: GradedAnswers) -> Decision:

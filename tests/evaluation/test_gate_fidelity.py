@@ -4,26 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from citer.evaluation.gate import Answered, Decision, Gate, Graded
+from citer.evaluation.gate import Answered, Decision, Graded
 from citer.evaluation.measure import FIDELITY, Conditions
+from tests.gates import GATE as ACCURATE
+from tests.gates import alone, outcomes
 
 FAITHFUL = Conditions(FIDELITY, "temperature 0.7", "1a2b3c4d5e")
-GATE = Gate(0.02, 0.02, 1, delta=0.05, epsilon=0.05, llm_floor=0.2, conditions=FAITHFUL)
-
-
-def outcomes(same: int, other: int, bytes: float = 50.0) -> dict[str, Graded]:
-    marks = [True] * same + [False] * other
-    return {f"q{index}": Graded(mark, bytes) for index, mark in enumerate(marks)}
+GATE = replace(ACCURATE, conditions=FAITHFUL)
 
 
 def beside(conditions: Conditions, challenger: dict[str, Graded]) -> Decision:
     """Decide with a champion that was measured under `conditions`."""
     answered = map(Answered, (challenger, outcomes(196, 4), outcomes(200, 0, 100)))
     return GATE.decide(*answered, certified=True, champion_conditions=conditions)
-
-
-def alone(gate: Gate, challenger: dict[str, Graded], llm: dict[str, Graded]) -> Decision:
-    return gate.decide(Answered(challenger), None, Answered(llm), certified=True)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
-
 from citer.evaluation.choice import Chosen
 from citer.evaluation.measure import ACCURACY, FIDELITY, Measure
 from citer.report.standings import standings
-from citer.report.worth import PART, _change, headline, worth_summary, worth_table
+from citer.report.worth import PART, headline, worth_summary, worth_table
 from tests.reported import CHOSEN, chosen_rule, points
 
 COST, AHEAD = "cost_at_equal_accuracy", "accuracy_at_equal_cost"
@@ -80,23 +78,14 @@ def test_under_fidelity_no_number_is_called_accuracy():
     assert "accuracy" not in text
 
 
-@pytest.mark.parametrize(
-    ("cost", "shown"),
-    [
-        ((-0.27, -0.3, -0.2), "-27.0 [-30.0, -20.0]"),
-        ((-0.5, None, -0.4), "-50.0 [not reached, -40.0]"),
-        ((None, None, None), "not reached"),
-    ],
-)
-def test_a_change_has_a_sign_and_its_interval(cost, shown):
-    assert _change(beside("co_llm", "rival", *cost), COST) == shown
-
-
 def test_the_table_has_each_of_the_others_of_a_task():
-    cells = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in worth_table(FOUND, "all").splitlines()
-    ]
+    cells, of_math = (
+        [
+            [cell.strip() for cell in line.split("|")[1:-1]]
+            for line in worth_table(FOUND, task).splitlines()
+        ]
+        for task in ("all", "math")
+    )
     assert cells[0] == ["deployed rule beside", "", "cost %", "points"]
     ahead = "+25.0 [+25.0, +25.0]"
     assert cells[2:] == [
@@ -107,5 +96,5 @@ def test_the_table_has_each_of_the_others_of_a_task():
         ["router", "router", "+60.0 [+50.0, +70.0]", ahead],
         ["oracle", "bound", "+90.0 [+80.0, +100.0]", ahead],
     ]
-    assert worth_table(FOUND, "math").splitlines()[2:] != []
+    assert of_math[2:] == [["never", "rival", "+70.0 [not reached, +70.0]", "not reached"]]
     assert worth_summary(FOUND, ACCURACY).startswith(worth_table(FOUND, "all"))

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
-import pytest
 
 from citer.data.problems import Problem
 from citer.evaluation.choice import Chosen
@@ -62,17 +61,3 @@ def test_other_test_outcomes_change_no_rule_and_no_threshold(
         assert tried(changed) == tried(one)
         assert elsewhere(changed) == elsewhere(one)
         assert accuracies(changed) != accuracies(one)
-
-
-@pytest.mark.slow
-def test_other_validation_outcomes_change_what_is_chosen_and_other_held_out_ones_what_is_tested(
-    study: Study, router: Router, fixed: Findings, studied: tuple, tmp_path: Path
-):
-    """Otherwise the test above could not fail."""
-    validation = shuffled(list(study.validation))
-    same, _, chosen = results(study, router, tmp_path / "validation", validation=validation)
-    assert chosen != studied[1]
-    assert tried(same) == tried(fixed)
-    holdout = shuffled(list(study.holdout))
-    other, *_ = results(study, router, tmp_path / "holdout", holdout=holdout)
-    assert tried(other) != tried(fixed)

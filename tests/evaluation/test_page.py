@@ -94,8 +94,12 @@ def read(study: PageStudy, tmp_path: Path) -> Read:
     return Read((tmp_path / "report.html").read_text())
 
 
-def test_the_page_has_the_numbers_of_the_deployed_rule_and_of_every_point(study, tmp_path):
-    page = read(study, tmp_path)
+@pytest.fixture
+def page(study: PageStudy, tmp_path: Path) -> Read:
+    return read(study, tmp_path)
+
+
+def test_the_page_has_the_numbers_of_the_deployed_rule_and_of_every_point(page):
     text = page.text.replace("\N{NO-BREAK SPACE}", " ")
     assert "Router 2 reaches 86.0 % accuracy at 40 % of the LLM" in text
     assert "[81.0, 91.0]" in text
@@ -114,23 +118,20 @@ def test_equal_findings_give_equal_bytes_within_the_limit(study, tmp_path):
     assert len(first) < LIMIT
 
 
-def test_the_page_loads_nothing(study, tmp_path):
-    page = read(study, tmp_path)
+def test_the_page_loads_nothing(page, tmp_path):
     assert not [own for _, own in page.tags if "src" in own or "href" in own]
     source = re.sub(r' xmlns(:\w+)?="[^"]*"', "", (tmp_path / "report.html").read_text())
     assert "default-src 'none'" in source
     assert not re.search(r"https?://|@import|url\((?!#)", source)
 
 
-def test_text_of_questions_and_models_is_never_markup(study, tmp_path):
-    page = read(study, tmp_path)
+def test_text_of_questions_and_models_is_never_markup(page):
     assert HOSTILE in page.text
     assert [tag for tag, _ in page.tags].count("script") == 1
     assert not [own for _, own in page.tags if "onload" in own]
 
 
-def test_the_heat_map_has_every_token_with_its_writer_score_and_choices(study, tmp_path):
-    page = read(study, tmp_path)
+def test_the_heat_map_has_every_token_with_its_writer_score_and_choices(page):
     shown = [
         (own["class"], own["data-tip"])
         for _, own in page.tags
@@ -161,9 +162,9 @@ def test_router_k_stands_beside_router_k_minus_1(study, tmp_path):
     assert text.count("router 2 ·") == 2
 
 
-def test_methods_that_are_never_as_good_are_named_also_without_a_chart(study, tmp_path):
+def test_methods_that_are_never_as_good_are_named_also_without_a_chart(page, study, tmp_path):
     section = "What each part is worth"
-    assert section in read(study, tmp_path).text
+    assert section in page.text
     none = [beside("random", None, None, "bound")]
     assert "Never as good: random" in read(replace(study, others=none), tmp_path).text
     assert section not in read(replace(study, others=[]), tmp_path).text
@@ -181,8 +182,7 @@ def test_a_page_of_fidelity_says_fidelity(study, tmp_path):
     assert "accuracy" not in text.lower()
 
 
-def test_others_stand_beside_the_deployed_rule_with_their_intervals(study, tmp_path):
-    page = read(study, tmp_path)
+def test_others_stand_beside_the_deployed_rule_with_their_intervals(page):
     assert "entropy: -25.0 % [-30.0 %, -20.0 %]" in page.tips
     assert "oracle (a bound): +50.0 % [+40.0 %, +60.0 %]" in page.tips
     assert not [tip for tip in page.tips if tip.startswith("speculative: ")]
@@ -198,16 +198,14 @@ def test_changes_without_intervals_lie_inside_the_picture(change):
     assert 0 <= float(place) <= WIDTH
 
 
-def test_the_costs_by_batch_stand_beside_the_accuracy(study, tmp_path):
-    text = read(study, tmp_path).text.replace("\N{NO-BREAK SPACE}", " ")
-    assert "router 2, 86 %" in text
+def test_the_costs_by_batch_stand_beside_the_accuracy(page):
+    assert "router 2, 86 %" in page.text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_the_page_says_what_each_method_does(study, tmp_path):
-    text = read(study, tmp_path).text
-    assert "speculative: the LLM checks every few drafts" in text
-    assert "router 2: CITER: a head" in text
-    assert "router 1: CITER" not in text
+def test_the_page_says_what_each_method_does(page):
+    assert "speculative: the LLM checks every few drafts" in page.text
+    assert "router 2: CITER: a head" in page.text
+    assert "router 1: CITER" not in page.text
     template = files("citer.report").joinpath("page.html").read_text(encoding="utf-8")
     named = re.findall(r'^  "(\w+)": ', template, re.MULTILINE)
     assert set(named) == {*STYLES, *BOUNDS, LEARNS}

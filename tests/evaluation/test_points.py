@@ -1,7 +1,6 @@
 """Rows computed by hand: two questions for each task, a routed run and the LLM alone."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -22,6 +21,7 @@ from citer.evaluation.points import (
 )
 from citer.evaluation.sweep import Result, Run
 from citer.rule import Rule
+from tests.decoding.reference import by_score
 from tests.tiny import MATH, MC
 
 BATCHES = batches([1, 2])
@@ -39,12 +39,6 @@ def result(
     answer = Answer("", Policy(always_slm, RULE), (7,) * tokens, (), tuple(visits), truncated)
     trace = Trace.of(5, tokens, visits)
     return Result(QUESTIONS[index], trace, (), correct, truncated, answer.counts)
-
-
-def by_score(writers: str) -> list[Visit]:
-    """Make the visits of CITER from a text such as `SLS`: at each L the LLM replaces a draft."""
-    places = [-1, *(n for n, writer in enumerate(writers) if writer == "L")]
-    return [Visit(place - last, place, place) for last, place in pairwise(places)]
 
 
 def routed(index: int, writers: str, correct: bool, truncated: bool = False) -> Result:
@@ -118,10 +112,6 @@ def test_an_outcome_counts_tokens_and_prices_them_at_batch_1():
     assert (second["truncated"], second["llm_tokens"], second["bytes"]) == (True, 0, 200)
 
 
-def test_the_llm_alone_never_pays_for_the_slm():
-    assert [row["bytes"] for row in outcome_rows(ALONE)] == [2000] * 4
-
-
 def test_a_point_is_a_mean_over_questions_and_a_share_of_tokens():
     point = rows(ROUTED, ALONE)["router", "all"]
     assert point["questions"] == 4
@@ -166,6 +156,7 @@ def test_agreement_is_missing_without_audits():
 def test_every_task_has_a_point_of_its_own():
     points_by_key = rows(ROUTED, ALONE)
     assert {task for _, task in points_by_key} == {"all", "math", "mc"}
+    assert points_by_key["router", "math"]["questions"] == 2
     assert points_by_key["router", "math"]["accuracy"] == 1.0
     assert points_by_key["router", "mc"]["accuracy"] == 0.5
     assert points_by_key["router", "math"]["llm_fraction"] == 1 / 4
@@ -259,7 +250,12 @@ def test_findings_round_trip_through_files(written):
     assert read_findings(folder, BATCHES, STAMP) == points_by_key
 
 
-def test_findings_of_another_study_are_refused_by_field(written):
+@pytest.mark.parametrize(
+    ("field", "stored", "here"),
+    [("dtype", "float32", "float64"), ("measure", "accuracy", "fidelity")],
+)
+def test_findings_of_another_study_are_refused_by_field(written, field, stored, here):
     folder, _ = written
-    with pytest.raises(InputError, match=r"outcomes\.parquet: its dtype is float32, here .*64"):
-        read_findings(folder, BATCHES, STAMP | {"dtype": "float64"})
+    said = rf"outcomes\.parquet: its {field} is {stored}, here it is {here}$"
+    with pytest.raises(InputError, match=said):
+        read_findings(folder, BATCHES, STAMP | {field: here})

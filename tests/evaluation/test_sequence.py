@@ -17,11 +17,7 @@ from citer.evaluation.choice import (
     worth_testing,
 )
 from citer.rule import LLM, Rule
-
-
-def seen(tau: float, discordant: int, cost: float, n: int = 100) -> Candidate:
-    rule = Rule("score", tau)
-    return Candidate(rule=rule, n=n, discordant=discordant, llm_fraction=cost, cost=cost)
+from tests.evaluation.test_choice import seen
 
 
 def exact(risk: float, discordant: int, cost: float, n: int = 100) -> Candidate:

@@ -1,6 +1,5 @@
 """What each split decides, and which results must agree."""
 
-from collections import Counter
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -10,22 +9,20 @@ import pytest
 
 from citer.config.params import ServeParams
 from citer.data.problems import Problem
-from citer.decoding.answer import Answer, Visit
 from citer.decoding.engine import Engine
 from citer.decoding.policy import (
     CERTAINTIES,
     LLM_ALONE,
     SLM_ALONE,
     Policy,
-    always_slm,
     routed,
 )
 from citer.evaluation.candidates import UNTRAINED, method_of
-from citer.evaluation.choice import HELD_OUT, Candidate, choose_each, compared, deployed
-from citer.evaluation.cost import Prices, Trace, counted, schedules
+from citer.evaluation.choice import HELD_OUT, Candidate, choose_each, deployed
+from citer.evaluation.cost import counted, schedules
 from citer.evaluation.points import Findings, rule_of
 from citer.evaluation.study import Study
-from citer.evaluation.sweep import Result, Run, request
+from citer.evaluation.sweep import request
 from citer.models.router import Router
 from citer.rule import LLM, Rule
 from tests.studied import (
@@ -43,7 +40,6 @@ from tests.studied import (
     stamp_of,
     unscreened,
 )
-from tests.taught import problems
 
 
 @pytest.fixture(scope="module")
@@ -139,21 +135,6 @@ def test_the_rows_of_all_splits_are_of_the_same_rules(fixed, studied):
             assert {(row["method"], rule_of(row)) for row in rows} == rules_of(findings, split)
 
 
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_exact_answers_equal_the_llms_and_are_never_discordant(fixed, studied, split):
-    exact = next(rule_of(row) for row in studied[0].points if row["method"] == "exact")
-    findings = rows_of(studied[0], split, "exact", exact)
-    alone = llm_alone(fixed, split)
-    same = ("problem_id", "correct", "truncated", "tokens")
-    assert len(findings) == len(alone) == 6
-    for row in findings:
-        assert {name: row[name] for name in same} == {
-            name: alone[row["problem_id"]][name] for name in same
-        }
-    assert {row["disagreed"] for row in findings} != {0}
-    assert all(row["disagreed"] == row["rejected"] for row in findings)
-
-
 def test_the_held_out_questions_order_the_rules_and_validation_tests_them(study, everything):
     chosen, steps = chosen_of(study, everything)
     keys = [(step.held_out.discordant, -step.held_out.cost) for step in steps]
@@ -228,27 +209,6 @@ def test_lookups_are_tried_if_they_copy_a_tenth(
     assert tried.call_args.args[3] == drafters
 
 
-def test_no_rule_is_chosen_if_every_rule_surely_loses_too_much(study, fixed, studied, monkeypatch):
-    """No rule is left to test."""
-    monkeypatch.setattr("citer.evaluation.choice.sequence", lambda *_: [])
-    chosen, steps = chosen_of(study, fixed.joined(studied[0]))
-    assert not steps
-    assert {each.rule for each in chosen.values()} == {LLM}
-    assert set(chosen) == {*studied[1], "llm"}
-    assert deployed(chosen) == "llm"
-
-
-def test_points_are_of_the_questions_of_their_split_and_of_tasks_on_test(study, fixed, studied):
-    counts = {"all": len(study.test)} | Counter(problem.task for problem in study.test)
-    for row in (*fixed.points, *studied[0].points):
-        if row["split"] == "test":
-            assert row["questions"] == counts[row["task"]]
-        else:
-            asked = study.validation if row["split"] == "validation" else study.holdout
-            assert (row["task"], row["questions"]) == ("all", len(asked))
-    assert len(studied[0].on_test) == len(counts) * len(rules_of(studied[0], "test"))
-
-
 def test_without_rules_to_try_only_the_models_alone_are_run(study, router, tmp_path):
     nothing = {"llm_fractions": (0.0, 1.0), "risks": (), "gammas": ()}
     ends = replace(changed(study, **nothing), partial=tmp_path)
@@ -271,22 +231,3 @@ def test_the_stamp_of_a_study_depends_on_questions_and_settings(study):
     assert stamp_of(changed(study, "decode", max_new_tokens=41)) != stamp_of(study)
     reseeded = study.params.model_copy(update={"seed": 4})
     assert stamp_of(replace(study, params=reseeded)) != stamp_of(study)
-
-
-def test_a_candidate_counts_the_llms_right_answers_and_how_many_are_lost():
-    rule = Rule("score", 0.5)
-    routed = answered(rule, (Visit(1, 0, 0),), [True, False, False, True])
-    llm = answered(LLM, (Visit(0, 0, 0), Visit(0, 1, 1)), [True, True, False, False])
-    assert compared(routed, llm, schedules(ServeParams())) == Candidate(
-        rule=rule, n=2, discordant=1, llm_fraction=0.5, cost=(2 * 100 + 1000) / 2000
-    )
-
-
-def answered(rule: Rule, visits: tuple[Visit, ...], right: list[bool]) -> Run:
-    """Make answers of two tokens to four questions."""
-    answer = Answer("", Policy(always_slm, rule), (7, 7), (0.1, 0.9), visits, truncated=False)
-    results = [
-        Result(problem, Trace.of(5, 2, visits), (), correct, False, answer.counts)
-        for problem, correct in zip(problems(4), right, strict=True)
-    ]
-    return Run("method", rule, results, Prices(100, 1000, 0, 0))

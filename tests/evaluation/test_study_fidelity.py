@@ -10,7 +10,6 @@ from citer.data.problems import Problem
 from citer.data.tasks import find_task
 from citer.decoding.engine import Engine, Request
 from citer.decoding.policy import Policy, routed
-from citer.errors import InputError
 from citer.evaluation.measure import FIDELITY, Conditions
 from citer.evaluation.points import Findings, read_findings, write_findings
 from citer.evaluation.study import Study
@@ -69,12 +68,9 @@ def test_held_out_questions_without_an_answer_are_compared_with_the_llms(study, 
     _check_held_out(other, router, other.fixed(fixed_scorers(router)))
 
 
-def test_under_fidelity_all_held_out_questions_are_compared_with_the_llms(faithful, router, found):
-    assert all(problem.answer for problem in faithful.holdout)
-    _check_held_out(faithful, router, found)
-
-
-def test_also_if_the_llms_own_held_out_answers_are_wrong(faithful, router, tmp_path):
+def test_under_fidelity_held_out_questions_are_compared_with_the_llms_whatever_is_right(
+    faithful, router, tmp_path
+):
     wrong = [replace(problem, answer="never") for problem in faithful.holdout]
     other = replace(faithful, holdout=wrong, partial=tmp_path)
     _check_held_out(other, router, other.fixed(fixed_scorers(router)))
@@ -128,20 +124,6 @@ def test_points_by_fidelity_are_stored_in_a_column_of_its_name(faithful, found, 
     names = pq.read_schema(tmp_path / "points.parquet").names
     assert {"fidelity", "fidelity_low", "fidelity_high"} < set(names)
     assert not any("accuracy" in name for name in names)
-
-
-def test_tables_of_other_conditions_are_refused_by_field(faithful, found, tmp_path):
-    warm = stamp_of(faithful) | {"sampling": "temperature 0.7"}
-    by_accuracy = stamp_of(faithful) | Conditions().fields
-    for written, expected, complaint in (
-        (warm, stamp_of(faithful), "its sampling is temperature 0.7, here it is greedy"),
-        (stamp_of(faithful), warm, "its sampling is greedy, here it is temperature 0.7"),
-        (stamp_of(faithful), by_accuracy, "its measure is fidelity, here it is accuracy"),
-        (by_accuracy, stamp_of(faithful), "its measure is accuracy, here it is fidelity"),
-    ):
-        write_findings(tmp_path, found, faithful.batches, written)
-        with pytest.raises(InputError, match=complaint):
-            read_findings(tmp_path, faithful.batches, expected)
 
 
 def test_the_stamp_names_measure_sampling_and_llm(study, faithful):

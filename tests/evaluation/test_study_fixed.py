@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from citer.decoding.policy import CERTAINTIES, LLM_ALONE, Policy, StepView
+from citer.decoding.policy import CERTAINTIES, Policy, StepView
 from citer.evaluation.bounds import BOUNDS, Alone, random
 from citer.evaluation.choice import HELD_OUT
 from citer.evaluation.measure import ACCURACY, Conditions
@@ -18,7 +18,7 @@ from citer.evaluation.sweep import Line, Run
 from citer.report.frontier import lines_of
 from citer.report.standings import metrics, standings, summary
 from citer.rule import Rule
-from tests.studied import by_the_engine, changed, in_the_rows, rows_of
+from tests.studied import by_the_engine, changed, in_the_rows
 
 
 def margin(view: StepView) -> Tensor:
@@ -71,18 +71,6 @@ def test_random_is_answered_at_the_middle_fraction(study, fixed):
     assert rules == {rule}
     answered = by_the_engine(study, Policy(partial(random, study.params.seed), rule))
     assert in_the_rows(fixed, "random", rule) == answered
-
-
-def test_speculative_decoding_gives_the_llms_answers_with_fewer_visits(fixed):
-    [rule] = {rule_of(row) for row in fixed.points if row["method"] == "speculative"}
-    alone = in_the_rows(fixed, "llm", LLM_ALONE.rule)
-    answered = in_the_rows(fixed, "speculative", rule)
-    assert {key: row[:2] for key, row in answered.items()} == {
-        key: row[:2] for key, row in alone.items()
-    }
-    for row in rows_of(fixed, "test", "speculative", rule):
-        assert row["visits"] < row["tokens"], "no draft was accepted"
-        assert row["visits"] * (rule.at + 1) >= row["tokens"]
 
 
 def test_bild_is_a_certainty_with_audits(study, fixed):

@@ -15,10 +15,8 @@ from tests.studied import (
     fixed_scorers,
     in_the_rows,
     llm_alone,
-    llm_writes,
     own_scorers,
     rows_of,
-    stamp_of,
 )
 
 WARM = SamplingParams(temperature=0.8, top_k=40)
@@ -55,18 +53,3 @@ def test_exact_rules_give_the_llms_samples(sampled: Study, router: Router, alone
         for row in rows_of(findings, "test", method, rule):
             own = llm[row["problem_id"]]
             assert (row["correct"], row["tokens"]) == (own["correct"], own["tokens"])
-
-
-def test_the_llms_own_answer_is_sampled_as_in_the_rows(
-    sampled: Study, study: Study, alone: Findings
-) -> None:
-    written, greedy = ([llm_writes(each, p) for p in each.test] for each in (sampled, study))
-    rows = [llm_alone(alone, "test")[problem.problem_id] for problem in sampled.test]
-    assert [truncated for _, truncated in written] == [row["truncated"] for row in rows]
-    assert written != greedy
-
-
-def test_a_study_has_its_sampling_in_its_stamp(sampled: Study, study: Study) -> None:
-    own = {"sampling": "temperature 0.8, top-k 40"}
-    assert stamp_of(sampled) == stamp_of(study) | own
-    assert stamp_of(study)["sampling"] == "greedy"

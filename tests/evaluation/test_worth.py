@@ -8,7 +8,7 @@ import pytest
 from citer.evaluation.measure import FIDELITY
 from citer.evaluation.methods import Kind, Style
 from citer.evaluation.points import rule_columns
-from citer.report.worth import ACCURACY, COST, PART, content, parts, worth, worth_table
+from citer.report.worth import ACCURACY, COST, PART, content, parts, worth
 from citer.rule import LLM, SLM, Rule
 from citer.storage.schema import OUTCOME
 
@@ -235,14 +235,6 @@ def test_what_is_not_reached_has_no_number():
     row = beside(found(unreached), "entropy")
     for name in (COST, ACCURACY):
         assert row[name] is row[f"{name}_low"] is row[f"{name}_high"] is None
-
-
-def test_the_table_shows_an_end_of_an_interval_that_is_not_reached():
-    """rich would read the brackets as its markup."""
-    row = {"task": "all", "other": "entropy", "kind": "rival", COST: -0.5}
-    row |= {f"{COST}_low": None, f"{COST}_high": -0.4}
-    row |= dict.fromkeys((ACCURACY, f"{ACCURACY}_low", f"{ACCURACY}_high"), 0.1)
-    assert "| -50.0 [not reached, -40.0] |" in worth_table([row], "all")
 
 
 def test_an_interval_keeps_the_end_that_few_resamples_without_a_number_do_not_reach():
