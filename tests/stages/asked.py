@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from citer.config.params import DecodeParams, Params
+from citer.config.params import Params
 from citer.data.problems import Problem, read_problems, write_problems
 from citer.stages import paths
 from citer.storage.schema import SPLITS
+from tests.stages.sections import with_section
 from tests.taught import problems
 
 STAMP = {"tasks": ["math", "mc"], "seed": 1}
@@ -55,12 +56,9 @@ def with_source(
     limit: int = LIMIT,
     **changes: object,
 ) -> Params:
-    sections = {
-        "references": params.references.model_copy(update={"source": source, **changes}),
-        "decode": DecodeParams(slots=slots, max_new_tokens=limit),
-        "evaluate": params.evaluate.model_copy(update={"against": against}),
-    }
-    return params.model_copy(update=sections)
+    params = with_section(params, "references", source=source, **changes)
+    params = with_section(params, "decode", slots=slots, max_new_tokens=limit)
+    return with_section(params, "evaluate", against=against)
 
 
 def made(split: str = "sft") -> list[Problem]:

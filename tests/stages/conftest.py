@@ -25,6 +25,7 @@ from citer.models.router import Router
 from citer.stages import (
     choose,
     evaluate,
+    label,
     paths,
     report,
     rivals,
@@ -37,6 +38,7 @@ from citer.storage.schema import HOLDOUT
 from citer.storage.tables import write_json, write_table
 from tests.heads import random_head
 from tests.stages.asked import LIMIT, Own
+from tests.stages.sections import with_section
 from tests.taught import make_taught_pair, problems
 from tests.tiny import MATH, MC, make_tiny_pair
 
@@ -81,9 +83,20 @@ def scored_template(template: Path, tmp_path_factory: pytest.TempPathFactory) ->
     shutil.copytree(template, folder, dirs_exist_ok=True)
     with chdir(folder), pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr("citer.labelling.scoring.SHARD", CHUNK)
-        for stage in (score_llm, score_slm, router0):
-            stage.run(_params())
+        score_all(_params())
     return folder
+
+
+def score_all(params: Params) -> None:
+    """Score the references with both models, and make router 0."""
+    for stage in (score_llm, score_slm, router0):
+        stage.run(params)
+
+
+def label_all(params: Params) -> None:
+    """The same, and label the tokens."""
+    score_all(params)
+    label.run(params, 1)
 
 
 @pytest.fixture
@@ -99,14 +112,9 @@ def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def _params() -> Params:
     shipped = load_params(ROOT / "citer/config/params.yaml")
     limits = DecodeParams(slots=8, max_new_tokens=20)
-    return shipped.model_copy(
-        update={
-            "pair": shipped.pair.model_copy(update={"device": "cpu"}),
-            "decode": limits,
-            "score": ScoreParams(batch_tokens=600),
-            "train": shipped.train.model_copy(update={"batch_size": 16}),
-        }
-    )
+    sizes = {"decode": limits, "score": ScoreParams(batch_tokens=600)}
+    params = with_section(shipped.model_copy(update=sizes), "pair", device="cpu")
+    return with_section(params, "train", batch_size=16)
 
 
 @pytest.fixture
@@ -134,6 +142,10 @@ def own(taught_pair: Pair) -> dict[str, Own]:
         answers[problem.question] = Own(text, grade(problem, text), len(answer.token_ids))
     assert {each.right for each in answers.values()} == {True, False}
     return answers
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def run_killed(params: Params, stage: str, *iteration: int, module: str, function: str) -> None:
@@ -183,16 +195,18 @@ def make_project() -> Params:
     slm, llm = make_tiny_pair(Path("models"))
     paths.SLM.parent.mkdir(parents=True)
     slm.rename(paths.SLM)
-    pair = shipped.pair.model_copy(update={"llm": llm.as_posix(), "device": "cpu"})
-    grid = {
-        "llm_fractions": (0.0, 0.1, 0.4, 1.0),
-        "risks": (0.2, 0.6),
-        "audits": (0.1, 1.0),
-        "gammas": (2, 4),
-        "bounds": ("random",),  # no tokens are scored
-        "llm_floor": 0.0,  # the tiny LLM is never right
-    }
-    section = shipped.evaluate.model_copy(update=grid)
+    params = with_section(
+        shipped,
+        "evaluate",
+        llm_fractions=(0.0, 0.1, 0.4, 1.0),
+        risks=(0.2, 0.6),
+        audits=(0.1, 1.0),
+        gammas=(2, 4),
+        bounds=("random",),  # no tokens are scored
+        llm_floor=0.0,  # the tiny LLM is never right
+    )
+    params = with_section(params, "pair", llm=llm.as_posix(), device="cpu")
+    params = with_section(params, "decode", slots=3, max_new_tokens=12)
     for split in ("preference", "validation", "test"):
         rows = [
             replace(problem, problem_id=f"{split}-{problem.task}-{n}", split=split)
@@ -201,8 +215,6 @@ def make_project() -> Params:
         ]
         rows = [replace(p, question=f"{p.question} {n}") for n, p in enumerate(rows)]
         write_problems(paths.referenced(split), rows, {})
-    limits = DecodeParams(slots=3, max_new_tokens=12)
-    params = shipped.model_copy(update={"pair": pair, "decode": limits, "evaluate": section})
     write_routers(params)
     return params
 
@@ -210,14 +222,14 @@ def make_project() -> Params:
 @pytest.fixture
 def taught(params: Params) -> Params:
     """Enter the same project with an LLM that is right on some questions, and lenient promises."""
-    return with_taught_llm(params, 8, LENIENT)
+    return with_taught_llm(params, 8, **LENIENT)
 
 
 @pytest.fixture(scope="session")
 def answered_template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Params]:
     folder = tmp_path_factory.mktemp("answered")
     with chdir(folder):
-        params = with_taught_llm(make_project(), 8, LENIENT)
+        params = with_taught_llm(make_project(), 8, **LENIENT)
         rivals.run(params)
         evaluate.run(params, 1)
     return folder, params
@@ -233,12 +245,7 @@ def answered(
     return params
 
 
-def decoding(params: Params, **limits: int) -> Params:
-    """Change the section `decode`."""
-    return params.model_copy(update={"decode": params.decode.model_copy(update=limits)})
-
-
-def with_taught_llm(params: Params, count: int, evaluate: dict[str, float]) -> Params:
+def with_taught_llm(params: Params, count: int, **evaluate: float) -> Params:
     """Put a pair in the project whose LLM was taught `count` questions, and ask it these.
 
     Its routers are new, too.
@@ -250,11 +257,9 @@ def with_taught_llm(params: Params, count: int, evaluate: dict[str, float]) -> P
     for split in ("validation", "test"):
         rows = [replace(p, problem_id=f"{split}-{p.problem_id}", split=split) for p in questions]
         write_problems(paths.referenced(split), rows, {})
-    own = {
-        "pair": params.pair.model_copy(update={"llm": pair.llm.as_posix()}),
-        "evaluate": params.evaluate.model_copy(update=evaluate),
-    }
-    taught = decoding(params.model_copy(update=own), max_new_tokens=40)
+    taught = with_section(params, "pair", llm=pair.llm.as_posix())
+    taught = with_section(taught, "evaluate", **evaluate)
+    taught = with_section(taught, "decode", max_new_tokens=40)
     write_routers(taught)
     return taught
 

@@ -52,10 +52,15 @@ def test_a_budget_that_no_cut_reaches_changes_nothing_and_the_named_one_is_enoug
     assert SLACK * plan_of(load_params(), least).minutes <= least
 
 
-def test_another_pair_or_other_questions_are_probed_again(probed: Path) -> None:
-    other = changed(load_params(), {"pair.dtype": "bfloat16"})
+@pytest.mark.parametrize(
+    "change",
+    [{"pair.dtype": "bfloat16"}, {"references.source": "both"}, {"evaluate.against": "llm"}],
+)
+def test_another_pair_or_other_questions_are_probed_again(
+    probed: Path, change: dict[str, str]
+) -> None:
     with pytest.raises(InputError, match="changed since the probe; run `citer probe` first"):
-        plan_of(other, 600)
+        plan_of(changed(load_params(), change), 600)
     paths.problems("test").write_text("other questions")
     with pytest.raises(InputError, match="changed since the probe"):
         plan_of(load_params(), 600)
@@ -93,9 +98,3 @@ def test_a_missing_section_of_params_yaml_is_added(tmp_path: Path) -> None:
     assert edited(old, {"references.most": {"test": 5}}) == (
         "seed: 1 # of all\nreferences:\n  most: {test: 5}\n"
     )
-
-
-@pytest.mark.parametrize("change", [{"references.source": "both"}, {"evaluate.against": "llm"}])
-def test_what_the_llm_writes_is_probed_again(probed: Path, change: dict[str, str]) -> None:
-    with pytest.raises(InputError, match="changed since the probe"):
-        plan_of(changed(load_params(), change), 600)

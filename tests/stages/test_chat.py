@@ -32,6 +32,7 @@ from citer.storage.tables import read_json, table_metadata
 from flows.tracking.serving import RoutedModel
 from tests.decoding.reference import next_logits
 from tests.stages.conftest import ROOT
+from tests.stages.sections import with_section
 from tests.templates import QWEN3, add_roles
 from tests.tiny import make_tiny_pair
 
@@ -91,15 +92,14 @@ def test_a_router_of_conversations_answers_without_the_settings_of_params(
     assert table_metadata(paths.problems("sft"))["tasks"] == ["math"]
     for folder in (bundle, paths.router(0), paths.COMMON):
         assert read_card(folder).prompts == params.prompts
-    plain = params.pair.model_copy(update={"prompt": "plain", "chat": ChatParams(), "stop": ()})
-    elsewhere = params.model_copy(update={"pair": plain})
+    elsewhere = with_section(params, "pair", prompt="plain", chat=ChatParams(), stop=())
     source, output = Path("questions.jsonl"), Path("answers.jsonl")
     asked = [row(n, training=False) for n in range(50, 62)]
     source.write_text("\n".join(map(json.dumps, asked)))
     generate(elsewhere, bundle, source, output, LLM)
 
     limits = DecodeParams(slots=2, max_new_tokens=12)
-    deployment = deploy(bundle, served_pair(bundle, params.pair), plain, LLM, limits)
+    deployment = deploy(bundle, served_pair(bundle, params.pair), elsewhere.pair, LLM, limits)
     pair = deployment.pair
     cut = 0
     turns = {"role": "system", "content": CHAT.system}

@@ -12,11 +12,11 @@ from citer.rule import Rule
 from citer.stages import choose, evaluate, paths, rivals, transcribe
 from citer.storage.code import imported
 from citer.storage.tables import digest, read_as, read_json, write_json
+from tests.stages.sections import with_section
 
 
 def promising(params: Params, epsilon: float, delta: float) -> Params:
-    section = params.evaluate.model_copy(update={"epsilon": epsilon, "delta": delta})
-    return params.model_copy(update={"evaluate": section})
+    return with_section(params, "evaluate", epsilon=epsilon, delta=delta)
 
 
 def chosen() -> dict[str, ChosenRule]:
@@ -54,15 +54,6 @@ def test_the_file_of_the_deployed_rule_changes_with_the_rule_alone(answered: Par
         assert content["rule"] == str(rule)
     assert files[0] == files[1] != files[2]
     assert Rule.parse(files[2]["rule"]).exact
-
-
-def test_another_promise_is_judged_without_a_model(
-    answered: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for function in ("citer.decoding.engine.Engine.sweep", "citer.stages.asked.open_pair"):
-        monkeypatch.setattr(function, None)
-    for epsilon in (0.99, 0.05):
-        choose.run(promising(answered, epsilon, 0.2), 1)
 
 
 def test_the_choice_before_any_router_is_one_of_the_rivals_rules(taught: Params) -> None:

@@ -9,16 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from citer.config.params import Params
-from citer.data.problems import read_problems, write_problems
+from citer.data.problems import write_problems
 from citer.errors import InputError
 from citer.evaluation import study
 from citer.evaluation.candidates import STYLES
 from citer.evaluation.choice import ChosenRule
 from citer.evaluation.cost import counted
 from citer.evaluation.points import Findings, read_findings, rule_of
-from citer.stages import choose, evaluate, paths, rivals
+from citer.stages import evaluate, paths, rivals
 from citer.storage.tables import read_as, read_json, table_metadata
 from tests.stages.conftest import run_router, with_taught_llm
+from tests.stages.sections import with_section
 from tests.tiny import MATH, MC
 
 
@@ -38,36 +39,27 @@ def test_an_llm_below_the_floor_stops_rivals_before_the_test_questions(params, m
     swept = []
     sweep = study.sweep
     monkeypatch.setattr(study, "sweep", lambda *args: swept.append(args[2]) or sweep(*args))
-    floored = params.evaluate.model_copy(update={"llm_floor": 0.7})
     message = (
         "rivals: LLM right on 0.0% of 3 math questions of validation, expected at least 70.0%; "
         "LLM right on 0.0% of 3 mc questions of validation, expected at least 70.0% "
         "(evaluate.llm_floor)"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        rivals.run(params.model_copy(update={"evaluate": floored}))
+        rivals.run(with_section(params, "evaluate", llm_floor=0.7))
     assert [{problem.split for problem in each} for each in swept] == [{"validation"}] * 2
     assert not paths.RIVALS.parent.exists()
 
 
 def test_an_llm_above_the_floor_passes_with_a_warning_about_too_few_right_answers(params, capsys):
-    taught = with_taught_llm(params, 6, {"llm_floor": 0.6})
+    taught = with_taught_llm(params, 6, llm_floor=0.6)
     rivals.run(taught)
     printed = capsys.readouterr().out
     few = "the LLM is right on 4 questions, too few to certify a rule that may change an answer"
     assert f"validation: {few}" in printed
     assert "LLM 66.7% right" in printed
-    higher = taught.evaluate.model_copy(update={"llm_floor": 1.0})
     with pytest.raises(InputError, match=r"LLM right on 66\.7% of 3 math questions"):
-        rivals.run(taught.model_copy(update={"evaluate": higher}))
+        rivals.run(with_section(taught, "evaluate", llm_floor=1.0))
     assert (paths.RIVALS / "points.parquet").exists()
-
-
-def test_no_rule_is_certified_for_an_llm_that_is_never_right(reported):
-    trusting = reported.evaluate.model_copy(update={"epsilon": 0.99})
-    choose.run(reported.model_copy(update={"evaluate": trusting}), 1)
-    chosen = read_as(paths.report(1) / "chosen.json", dict[str, ChosenRule])
-    assert not any(each.certified for each in chosen.values())
 
 
 def test_a_report_holds_every_question_under_every_rule_and_the_chosen_rules(reported):
@@ -116,17 +108,6 @@ def test_a_router_without_heads_of_its_own_has_the_rivals_candidates_alone(param
     assert chosen.keys() == {*STYLES, "llm"} - {"citer_s", "lookup", "router", "audited"}
 
 
-@pytest.mark.parametrize("stage", ["rivals", "evaluate"])
-def test_a_preference_question_without_room_is_one_line(reported, monkeypatch, stage):
-    path = paths.referenced("preference")
-    rows = [replace(row, question="Why? " * 400) for row in read_problems(path)]
-    write_problems(path, rows, {})
-    monkeypatch.setattr("citer.stages.asked.open_pair", None)
-    message = r"^data/references/preference\.parquet: problem .*, expected at most \d+"
-    with pytest.raises(InputError, match=message):
-        rivals.run(reported) if stage == "rivals" else evaluate.run(reported, 1)
-
-
 def test_rivals_of_other_questions_are_refused_before_a_model_is_loaded(reported, monkeypatch):
     monkeypatch.setattr("citer.stages.asked.open_pair", None)
     write_problems(paths.referenced("test"), [replace(MC, split="test")], {})
@@ -134,14 +115,15 @@ def test_rivals_of_other_questions_are_refused_before_a_model_is_loaded(reported
         evaluate.run(reported, 1)
 
 
+@pytest.mark.parametrize("split", ["preference", "test"])
 @pytest.mark.parametrize("stage", ["rivals", "evaluate"])
 def test_a_question_without_room_for_its_answer_is_refused_before_a_model_is_loaded(
-    params, monkeypatch, stage
+    params, monkeypatch, stage, split
 ):
-    rows = [replace(MATH, problem_id="huge", question="Why? " * 400, split="test")]
-    write_problems(paths.referenced("test"), rows, {})
+    rows = [replace(MATH, problem_id="huge", question="Why? " * 400, split=split)]
+    write_problems(paths.referenced(split), rows, {})
     monkeypatch.setattr("citer.stages.asked.open_pair", None)
-    message = r"^data/references/test\.parquet: problem huge: \d+ tokens and up to 12 more "
+    message = rf"^data/references/{split}\.parquet: problem huge: \d+ tokens and up to 12 more "
     expected = r"\(decode\.max_new_tokens\), expected at most"
     with pytest.raises(InputError, match=message + expected):
         rivals.run(params) if stage == "rivals" else evaluate.run(params, 1)
@@ -149,6 +131,5 @@ def test_a_question_without_room_for_its_answer_is_refused_before_a_model_is_loa
 
 def test_a_router_of_another_pair_is_refused_before_a_model_is_loaded(params, monkeypatch):
     monkeypatch.setattr("citer.stages.asked.open_pair", None)
-    other = params.pair.model_copy(update={"dtype": "float64"})
     with pytest.raises(InputError, match=r"routers/1: its dtype is float32, here it is float64"):
-        evaluate.run(params.model_copy(update={"pair": other}), 1)
+        evaluate.run(with_section(params, "pair", dtype="float64"), 1)

@@ -27,6 +27,7 @@ from citer.storage.schema import PREFERENCE, SPLITS
 from citer.storage.tables import read_json, read_table, table_metadata
 from tests.spelling import ROWS, Spelling
 from tests.stages.conftest import run_all
+from tests.stages.sections import with_section
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = "timeout after 5 s"
@@ -98,8 +99,7 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def prepared(*tasks: str) -> list[Problem]:
     shipped = load_params(ROOT / "citer/config/params.yaml")
     files = tuple(SourceFile(path="data/own/f.jsonl", task=task) for task in tasks)
-    section = shipped.prepare.model_copy(update={"toy": None, "train": files})
-    prepare.run(shipped.model_copy(update={"prepare": section}))
+    prepare.run(with_section(shipped, "prepare", toy=None, train=files))
     return [problem for split in SPLITS for problem in read_problems(paths.problems(split))]
 
 

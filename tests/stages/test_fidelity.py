@@ -15,9 +15,10 @@ from citer.evaluation.study import Study
 from citer.executors.base import InLine
 from citer.models.folder import PairFolder
 from citer.models.pair import load_pair
-from citer.stages import evaluate, paths, report, rivals
+from citer.stages import evaluate, paths, rivals
 from citer.storage.tables import read_json
-from tests.stages.conftest import decoding, run_all, run_router, write_routers
+from tests.stages.conftest import run_all, run_router, write_routers
+from tests.stages.sections import with_section
 from tests.studied import llm_writes
 from tests.taught import make_taught_pair, problems
 
@@ -34,13 +35,9 @@ def faithful(params: Params, taught_pair: Path) -> Params:
     """Enter a project with a taught pair, whose questions have the LLM's answers alone."""
     shutil.rmtree(paths.SLM)
     shutil.copytree(taught_pair / "slm", paths.SLM)
-    taught = params.model_copy(
-        update={
-            "pair": params.pair.model_copy(update={"llm": str(taught_pair / "llm")}),
-            "evaluate": params.evaluate.model_copy(update={"llm_floor": 1}),
-        }
-    )
-    taught = decoding(taught, max_new_tokens=40)
+    taught = with_section(params, "pair", llm=str(taught_pair / "llm"))
+    taught = with_section(taught, "evaluate", llm_floor=1)
+    taught = with_section(taught, "decode", max_new_tokens=40)
     write_routers(taught)
     write_answers(taught)
     return taught
@@ -85,24 +82,9 @@ def test_stored_answers_that_the_llm_does_not_repeat_are_reported(faithful, caps
     assert "validation: 16.7% of the LLM's answers differ from its st" in capsys.readouterr().out
 
 
-def test_the_llms_own_answers_to_held_out_questions_are_right(faithful):
-    path = paths.referenced("preference")
-    rows = [replace(p, split="preference", answer=None) for p in problems(6)]
-    write_problems(path, rows, {})
-    half = faithful.train.model_copy(update={"holdout": 0.5})
-    rivals.run(faithful.model_copy(update={"train": half}))
-    rows = [
-        (row["method"], row["correct"])
-        for row in pq.read_table(paths.RIVALS / "outcomes.parquet").to_pylist()
-        if row["split"] == "preference"
-    ]
-    assert {right for method, right in rows if method in ("llm", "speculative")} == {True}
-
-
 def test_the_llm_answers_alone_if_all_candidates_lose_too_much(faithful, monkeypatch):
     monkeypatch.setattr("citer.evaluation.choice.MOST", -1)  # each rule loses more
-    few = faithful.evaluate.model_copy(update={"candidates": ("entropy", "citer")})
-    hopeless = faithful.model_copy(update={"evaluate": few})
+    hopeless = with_section(faithful, "evaluate", candidates=("entropy", "citer"))
     rivals.run(hopeless)
     run_router(hopeless, 1)
     deployed = read_json(paths.report(1) / paths.DEPLOYED)
@@ -118,21 +100,3 @@ def test_questions_with_and_without_answers_are_refused_before_a_model_is_loaded
     for run in (lambda: rivals.run(faithful), lambda: evaluate.run(faithful, 1)):
         with pytest.raises(InputError, match=r"^validation problem .*: no answer, but test prob"):
             run()
-
-
-def test_rivals_by_accuracy_are_not_mixed_with_a_router_by_fidelity(faithful):
-    tables = {split: read_problems(paths.referenced(split)) for split in SPLITS}
-    floorless = faithful.model_copy(
-        update={"evaluate": faithful.evaluate.model_copy(update={"llm_floor": 0.0})}
-    )
-    for split, rows in tables.items():
-        write_problems(paths.referenced(split), [replace(row, answer="1") for row in rows], {})
-    rivals.run(floorless)
-    run_router(floorless, 1)
-    for split, rows in tables.items():
-        write_problems(paths.referenced(split), rows, {})
-    with pytest.raises(InputError, match=r"its measure is accuracy, here it is fidelity"):
-        evaluate.run(floorless, 1)
-    rivals.run(floorless)
-    with pytest.raises(InputError, match=r"its measure is accuracy, here it is fidelity"):
-        report.run(floorless)

@@ -15,7 +15,7 @@ from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
 from citer.models.folder import ModelFolder
 from citer.rule import Rule
-from citer.stages import label, paths, router0, score_llm, score_slm, train
+from citer.stages import label, paths, train
 from citer.storage.schema import LLM_TOKEN, PREFERENCE
 from citer.storage.tables import (
     PARTIAL,
@@ -25,7 +25,8 @@ from citer.storage.tables import (
     write_json,
     write_table,
 )
-from tests.stages.conftest import decoding, run_killed
+from tests.stages.conftest import label_all, run_killed
+from tests.stages.sections import with_section
 from tests.taught import make_taught_pair
 
 UNUSED = 2  # a token that neither model writes
@@ -34,10 +35,6 @@ UNUSED = 2  # a token that neither model writes
 def _labels(params: Params, iteration: int = 1) -> bytes:
     label.run(params, iteration)
     return paths.preferences(iteration).read_bytes()
-
-
-def _with(params: Params, **changes: object) -> Params:
-    return params.model_copy(update={"label": params.label.model_copy(update=changes)})
 
 
 def test_rows_follow_the_problem_table_and_end_with_eos(scored: Params) -> None:
@@ -96,8 +93,8 @@ def test_a_killed_stage_keeps_its_chunks_and_ends_in_the_same_bytes(scored: Para
 
 
 def test_chunks_of_another_device_are_not_resumed(scored: Params) -> None:
-    pairs = (scored.pair.model_copy(update={"device": device}) for device in ("cpu", "cuda"))
-    names = {label._digest(scored.model_copy(update={"pair": pair}), 1) for pair in pairs}
+    devices = (with_section(scored, "pair", device=device) for device in ("cpu", "cuda"))
+    names = {label._digest(params, 1) for params in devices}
     assert len(names) == 2
 
 
@@ -116,14 +113,6 @@ def test_a_missing_half_is_named(scored: Params) -> None:
         label.run(scored, 1)
 
 
-def test_tokens_of_other_references_are_refused(scored: Params) -> None:
-    first, *rest = read_problems(paths.referenced("preference"))
-    changed = [replace(first, reference="So it goes."), *rest]
-    write_problems(paths.referenced("preference"), changed, {})
-    with pytest.raises(InputError, match=r"data/tokens/slm: not the references"):
-        label.run(scored, 1)
-
-
 def _ends(params: Params, slm: list[int], llm: list[int]) -> None:
     folders = {paths.SLM: slm, Path(params.pair.slm): slm, Path(params.pair.llm): llm}
     for folder, eos_ids in folders.items():
@@ -131,9 +120,7 @@ def _ends(params: Params, slm: list[int], llm: list[int]) -> None:
 
 
 def _labels_from_scratch(params: Params) -> pa.Table:
-    for stage in (score_llm, score_slm, router0):
-        stage.run(params)
-    label.run(params, 1)
+    label_all(params)
     return read_table(paths.preferences(1), PREFERENCE)
 
 
@@ -165,7 +152,7 @@ def test_an_llm_that_ends_with_another_eos_than_the_reference_counts_as_right(
 
 def test_rollouts_beyond_the_context_are_refused_at_once(scored: Params) -> None:
     with pytest.raises(InputError, match=r"problem math-0: .* expected at most 1024, "):
-        label.run(decoding(scored, max_new_tokens=1000), 1)
+        label.run(with_section(scored, "decode", max_new_tokens=1000), 1)
 
 
 def test_a_router_of_another_slm_is_refused_before_a_model_is_loaded(
@@ -188,10 +175,11 @@ def test_tokens_of_another_slm_than_the_finetuned_one_are_refused(
 
 
 def test_the_second_iteration_labels_both_families_under_the_first_router(scored: Params) -> None:
-    scored = decoding(scored, max_new_tokens=40)  # room to finish a reference in another way
+    # With room to finish a reference in another way.
+    scored = with_section(scored, "decode", max_new_tokens=40)
     label.run(scored, 1)
     train.run(scored, 1)
-    label.run(_with(scored, rule=Rule("score", 0.7)), 2)
+    label.run(with_section(scored, "label", rule=Rule("score", 0.7)), 2)
     first, second = (read_table(paths.preferences(k), PREFERENCE) for k in (1, 2))
     assert second["case"].equals(first["case"])
     assert not second["label"].equals(first["label"])

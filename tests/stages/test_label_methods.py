@@ -17,13 +17,9 @@ from citer.stages import label, paths, train
 from citer.storage.schema import PREFERENCE
 from citer.storage.tables import PARTIAL, read_table, table_metadata
 from tests.stages.conftest import run_killed
+from tests.stages.sections import with_section
 
 PREFERENCES = paths.referenced("preference")
-
-
-def asking(params: Params, method: str) -> Params:
-    section = params.label.model_copy(update={"method": method})
-    return params.model_copy(update={"label": section})
 
 
 def change(**changes: object) -> list[Problem]:
@@ -36,7 +32,7 @@ def change(**changes: object) -> list[Problem]:
 def test_suffix_is_calibrated_by_rollouts_and_the_router_says_so(
     scored: Params, capsys: pytest.CaptureFixture
 ) -> None:
-    label.run(asking(scored, "suffix"), 1)
+    label.run(with_section(scored, "label", method="suffix"), 1)
     metadata = table_metadata(paths.preferences(1))
     calibration, labels = metadata["calibration"], metadata["labels"]
     assert calibration["margin"] == labels["margin"]
@@ -112,7 +108,7 @@ def labels_in(path: Path) -> pa.Table:
 
 @pytest.mark.slow
 def test_a_killed_calibration_keeps_its_chunks_and_ends_in_the_same_bytes(scored: Params) -> None:
-    scored = asking(scored, "suffix")
+    scored = with_section(scored, "label", method="suffix")
     label.run(scored, 1)
     whole = paths.preferences(1).read_bytes()
     paths.preferences(1).unlink()

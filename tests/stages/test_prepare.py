@@ -12,6 +12,7 @@ from citer.errors import InputError
 from citer.stages import paths, prepare
 from citer.storage.schema import SPLITS
 from citer.storage.tables import table_metadata
+from tests.stages.sections import with_section
 
 SHIPPED = load_params(Path(__file__).parents[2] / "citer/config/params.yaml")
 TOY = ToyParams(tasks=("math", "mc"), sft=30, preference=10, validation=5, test=15)
@@ -24,17 +25,14 @@ def project(tmp_path, monkeypatch):
 
 
 def params(seed: int = 17, **changes) -> Params:
-    section = SHIPPED.prepare.model_copy(update={"toy": None, **changes})
-    return SHIPPED.model_copy(update={"prepare": section, "seed": seed})
+    changed = with_section(SHIPPED, "prepare", **({"toy": None} | changes))
+    return changed.model_copy(update={"seed": seed})
 
 
 def with_settings(params: Params, source: str, against: str) -> Params:
     """Set `references.source` and `evaluate.against`."""
-    sections = {
-        "references": params.references.model_copy(update={"source": source}),
-        "evaluate": params.evaluate.model_copy(update={"against": against}),
-    }
-    return params.model_copy(update=sections)
+    params = with_section(params, "references", source=source)
+    return with_section(params, "evaluate", against=against)
 
 
 def strict(params: Params) -> Params:
@@ -61,22 +59,15 @@ def questions(split):
     return [problem.question for problem in prepared()[split]]
 
 
-def test_embedded_tasks_fill_every_split_and_no_question_is_in_two():
+def test_embedded_tasks_fill_every_split_with_right_references_and_no_question_is_in_two():
     prepare.run(params(toy=TOY))
     splits = prepared()
     for split, problems in splits.items():
         for task in TOY.tasks:
             assert sum(p.task == task for p in problems) == getattr(TOY, split)
+        assert all(p.split == split and grade(p, p.reference) for p in problems)
     keys = [question_key(p.question) for problems in splits.values() for p in problems]
     assert len(set(keys)) == len(keys) == 120
-
-
-def test_the_grader_accepts_every_reference():
-    prepare.run(params(toy=TOY))
-    for split, problems in prepared().items():
-        for problem in problems:
-            assert problem.split == split
-            assert grade(problem, problem.reference)
 
 
 def test_same_seed_gives_same_bytes_and_another_seed_other_questions():
@@ -230,22 +221,3 @@ def test_all_real_rows_are_imported(real_rows, capsys):
     assert "duplicates" not in printed
     keys = [{question_key(p.question) for p in problems} for problems in splits.values()]
     assert len(set.union(*keys)) == sum(map(len, keys))
-
-
-GSM8K = {"question": "What is 2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4"}
-
-
-def gsm8k_file(name, count, **fields):
-    rows = [GSM8K | {"question": f"Question {n}?"} | fields for n in range(count)]
-    path = Path("data/own") / name
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path.as_posix()
-
-
-def test_a_benchmarks_rows_become_the_problems_of_its_task(capsys):
-    path = gsm8k_file("train.jsonl", 40)
-    prepare.run(params(train=(SourceFile(path=path, task="math"),)))
-    problems = [problem for problems in prepared().values() for problem in problems]
-    assert len(problems) == 40
-    assert {p.reference for p in problems} == {"2 + 2 = 4\nThe final answer is: \\boxed{4}"}
-    assert f"{path}: 40 gsm8k rows (recognised by " in capsys.readouterr().out

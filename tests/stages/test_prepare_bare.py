@@ -11,6 +11,7 @@ from citer.config.sources import SourceFile
 from citer.data.tasks.own import own_task
 from citer.errors import InputError
 from citer.stages import prepare
+from tests.stages.sections import with_section
 from tests.stages.test_prepare import SHIPPED, prepared, with_settings
 
 SOLUTION = {"solution": "It is \\boxed{4}."}
@@ -43,8 +44,7 @@ def numbered(field: str, count: int, **fields: object) -> list[dict]:
 
 
 def params(source: str, against: str, **files: Sequence[SourceFile]) -> Params:
-    section = SHIPPED.prepare.model_copy(update={"toy": None} | files)
-    return with_settings(SHIPPED.model_copy(update={"prepare": section}), source, against)
+    return with_settings(with_section(SHIPPED, "prepare", toy=None, **files), source, against)
 
 
 @pytest.mark.parametrize("source", ["llm", "auto", "both"])
@@ -75,9 +75,8 @@ def test_a_dealt_row_needs_what_its_split_needs(
     settings = params(source, against, train=(file("t", numbered("problem", 60, **field)),))
     with pytest.raises(InputError, match=complaint):
         prepare.run(settings)
-    skipping = settings.prepare.model_copy(update={"on_bad_row": "skip"})
     with pytest.raises(InputError, match="no problem in ") as caught:
-        prepare.run(settings.model_copy(update={"prepare": skipping}))
+        prepare.run(with_section(settings, "prepare", on_bad_row="skip"))
     learning = "sft, preference" in str(caught.value)
     assert learning == (source == "given")
     assert ("validation, test" in str(caught.value)) == (not learning)

@@ -16,6 +16,7 @@ from citer.stages import paths, prepare
 from citer.storage.schema import SPLITS
 from citer.storage.tables import write_table, write_text
 from tests.served import served, write_served
+from tests.stages.sections import with_section
 from tests.stages.test_prepare import SHIPPED
 
 TOY = ToyParams(tasks=("math",), sft=3, preference=3, validation=3, test=3)
@@ -31,12 +32,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def params(most: int = 1000, **changes: object) -> Params:
     folder = TrafficFolder(path=LOG, most=most)
     settings = {"toy": TOY, "traffic": (folder,), **changes}
-    return SHIPPED.model_copy(update={"prepare": SHIPPED.prepare.model_copy(update=settings)})
-
-
-def with_setting(chosen: Params, section: str, **changes: object) -> Params:
-    changed = getattr(chosen, section).model_copy(update=changes)
-    return chosen.model_copy(update={section: changed})
+    return with_section(SHIPPED, "prepare", **settings)
 
 
 def log(name: str, *questions: str) -> None:
@@ -113,7 +109,7 @@ def test_given_answers_stay_the_measure_and_the_llm_writes_the_references() -> N
 
 def test_fidelity_is_measured_on_traffic_too() -> None:
     log("a", *MANY)
-    found = prepared(with_setting(params(), "evaluate", against="llm"))
+    found = prepared(with_section(params(), "evaluate", against="llm"))
     assert all(found[split] for split in SPLITS)
     assert questions(found) == sorted(MANY)
 
@@ -122,10 +118,10 @@ def test_a_split_with_a_file_of_its_own_gets_its_share_of_traffic() -> None:
     log("a", *MANY)
     write_text(Path("data/own/test.jsonl"), '{"problem": "Is it?"}\n')
     own = (SourceFile(path="data/own/test.jsonl", task="math"),)
-    by_llm = with_setting(params(test=own), "evaluate", against="llm")
+    by_llm = with_section(params(test=own), "evaluate", against="llm")
     assert all(prepared(by_llm)[split] for split in SPLITS)
     shares = ShareParams(sft=0.5, preference=0.4, validation=0.1, test=0)
-    none = with_setting(by_llm, "prepare", shares=shares)
+    none = with_section(by_llm, "prepare", shares=shares)
     assert [split for split, found in prepared(none).items() if not found] == ["test"]
 
 
@@ -194,7 +190,7 @@ def test_a_new_folder_is_empty_and_a_missing_one_is_refused() -> None:
 
 def test_traffic_needs_references_by_the_llm() -> None:
     with pytest.raises(InputError, match=r"^references.source: given: expected auto, llm or both"):
-        prepare.run(with_setting(params(), "references", source="given"))
+        prepare.run(with_section(params(), "references", source="given"))
 
 
 def test_traffic_needs_a_share_of_a_training_split() -> None:
@@ -202,13 +198,6 @@ def test_traffic_needs_a_share_of_a_training_split() -> None:
     shares = SHIPPED.prepare.shares.model_copy(update=nothing)
     with pytest.raises(InputError, match=r"^prepare.shares: no split of prepare.traffic has"):
         prepare.run(params(shares=shares))
-
-
-def test_a_task_without_other_rows_is_refused_with_its_file() -> None:
-    write_served(f"{LOG}/a.parquet", [served("Which?", task="mc")])
-    with pytest.raises(InputError, match=rf"^{LOG}/a.parquet: row 1: task 'mc': expected math, "):
-        prepare.run(params())
-    assert not paths.PROBLEMS.exists()
 
 
 def test_a_task_without_other_rows_is_refused_with_its_row() -> None:

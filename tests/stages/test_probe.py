@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from citer.cli.main import call
-from citer.config.params import PairParams, Params, load_params
+from citer.config.params import PairParams, load_params
 from citer.data.problems import read_problems, write_problems
 from citer.errors import InputError
 from citer.models.folder import PairFolder
@@ -26,7 +26,8 @@ from citer.stages.budget import PACE, Kept
 from citer.storage.schema import SPLITS
 from citer.storage.tables import read_as
 from citer.vllm.loading import Served
-from tests.stages.conftest import ROOT, decoding
+from tests.stages.conftest import ROOT
+from tests.stages.sections import with_section
 from tests.tiny import MATH, MC, make_tiny_pair
 
 
@@ -47,11 +48,6 @@ def nonsense(tmp_path, monkeypatch) -> None:
     settings["pair"]["device"] = "cpu"
     settings["decode"]["max_new_tokens"] = 20
     yaml.dump(settings, Path("params.yaml"))
-
-
-def with_floor(params: Params, llm_floor: float) -> Params:
-    section = params.evaluate.model_copy(update={"llm_floor": llm_floor})
-    return params.model_copy(update={"evaluate": section})
 
 
 def test_an_llm_that_writes_nonsense_stops_with_a_hint_and_its_answers(nonsense, capfd):
@@ -76,15 +72,13 @@ def test_an_llm_that_writes_nonsense_stops_with_a_hint_and_its_answers(nonsense,
 
 
 def test_there_is_no_floor_if_answers_are_compared_with_those_of_the_llm(nonsense, capsys):
-    params = load_params()
-    section = params.evaluate.model_copy(update={"against": "llm"})
-    probe.run(params.model_copy(update={"evaluate": section}))
+    probe.run(with_section(load_params(), "evaluate", against="llm"))
     assert paths.PASSED.exists()
     assert "evaluate.llm_floor" not in capsys.readouterr().out
 
 
 def test_what_later_stages_depend_on_is_the_same_after_other_answers(nonsense):
-    params = with_floor(load_params(), 0.0)
+    params = with_section(load_params(), "evaluate", llm_floor=0.0)
     written = []
     for seed in (1, 1, 2):
         probe.run(params.model_copy(update={"seed": seed}))
@@ -96,7 +90,8 @@ def test_what_later_stages_depend_on_is_the_same_after_other_answers(nonsense):
 
 def test_a_pair_that_knows_the_questions_passes(project, capsys):
     write_splits(read_problems(paths.referenced("preference")))
-    probe.run(decoding(with_floor(project, 0.5), max_new_tokens=40))
+    floored = with_section(project, "evaluate", llm_floor=0.5)
+    probe.run(with_section(floored, "decode", max_new_tokens=40))
     assert paths.PASSED.exists()
     shown = capsys.readouterr().out
     line = shlex.split(next(each for each in shown.splitlines() if "or in vLLM: " in each))
@@ -117,7 +112,7 @@ def test_the_forecast_keeps_how_much_longer_several_rules_take_than_one(nonsense
         return 3.0 * len({policy.rule for policy in policies})
 
     monkeypatch.setattr("citer.stages.probe.seconds", seconds)
-    probe.run(with_floor(load_params(), 0.0))
+    probe.run(with_section(load_params(), "evaluate", llm_floor=0.0))
     work = read_as(PACE, Kept).work
     assert work.routed == 1
     assert work.growth == pytest.approx(7 / log(8))
@@ -126,7 +121,8 @@ def test_the_forecast_keeps_how_much_longer_several_rules_take_than_one(nonsense
 def test_questions_without_answers_are_not_graded(project, capsys):
     taught = read_problems(paths.referenced("preference"))
     write_splits([replace(p, answer=None) if p.choices else p for p in taught])
-    probe.run(decoding(with_floor(project, 0.5), max_new_tokens=40))
+    floored = with_section(project, "evaluate", llm_floor=0.5)
+    probe.run(with_section(floored, "decode", max_new_tokens=40))
     assert paths.PASSED.exists()
     rows = pq.read_table(paths.PROBED).to_pylist()
     assert {row["correct"] for row in rows if row["task"] == "mc"} == {None}
@@ -155,14 +151,7 @@ def test_an_llms_answer_must_have_room_in_a_training_row(nonsense, monkeypatch):
     monkeypatch.setattr(probe, "load_pair", None)
     complaint = r"^sft problem sft-\d+ of tiny: 5\d+ tokens with its prompt and an answer of 500 "
     with pytest.raises(InputError, match=complaint):
-        probe.run(decoding(load_params(), max_new_tokens=500))
-
-
-def test_a_question_without_room_is_refused_before_a_model_is_loaded(nonsense, monkeypatch):
-    write_splits([replace(MATH, question="Why? " * 400)])
-    monkeypatch.setattr(probe, "load_pair", None)
-    assert call(["probe"]) == 2
-    assert not paths.PROBED.exists()
+        probe.run(with_section(load_params(), "decode", max_new_tokens=500))
 
 
 @pytest.mark.parametrize(
@@ -183,6 +172,7 @@ def test_a_row_that_a_later_stage_would_refuse_is_named_before_a_model_is_loaded
         probe.run(load_params())
     assert str(caught.value).startswith(complaint)
     assert "expected at most" in str(caught.value)
+    assert not paths.PROBED.exists()
 
 
 def test_vllm_has_no_command_for_models_of_two_vocabulary_sizes(tmp_path):
@@ -208,7 +198,7 @@ def test_the_command_for_vllm_is_quoted_for_a_shell(tmp_path):
 def test_a_pair_whose_rules_all_cost_more_than_the_llm_is_a_warning(nonsense, capsys):
     """Neither model ever agrees with the other."""
     with suppress(InputError):
-        probe.run(with_floor(load_params(), 0.0))
+        probe.run(with_section(load_params(), "evaluate", llm_floor=0.0))
     found = read_as(paths.AGREEMENT, Agreement)
     assert found.agreement < 0.2
     assert "probe: no such rule moves fewer bytes than the LLM alone" in capsys.readouterr().out

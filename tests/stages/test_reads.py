@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from citer.config.params import DecodeParams, Params
+from citer.config.params import Params
 from citer.data.problems import read_problems, write_problems
 from citer.models import folder, weights
 from citer.models.folder import ModelFolder
@@ -33,7 +33,7 @@ from citer.stages import (
 from citer.stages import train as train_stage
 from citer.storage import tables as io
 from citer.storage.schema import SPLITS
-from tests.stages.conftest import decoding
+from tests.stages.sections import with_section
 
 Reads = Counter[tuple[str, str]]
 MODELS = ("data/models/slm", "data/pair/llm", "data/pair/slm")
@@ -72,12 +72,9 @@ def problems_in_every_split() -> None:
 def small(params: Params) -> Params:
     few = {"llm_floor": 0.0, "risks": (0.5,), "audits": (1.0,)}
     steps = {"epochs": 0.01, "batch_size": 2, "deepspeed": "off", "processes": 1}
-    changes = {
-        "evaluate": params.evaluate.model_copy(update=few),
-        "finetune": params.finetune.model_copy(update=steps),
-        "answer": DecodeParams(slots=2, max_new_tokens=12),
-    }
-    return decoding(params.model_copy(update=changes), max_new_tokens=12)
+    params = with_section(with_section(params, "evaluate", **few), "finetune", **steps)
+    params = with_section(params, "answer", slots=2, max_new_tokens=12)
+    return with_section(params, "decode", max_new_tokens=12)
 
 
 def stages(params: Params) -> dict[str, tuple[Callable[[], None], int]]:

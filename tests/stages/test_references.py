@@ -1,18 +1,26 @@
 """The stage `references`: who writes the reference of which question, and what is kept."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from citer.config.params import Params
+from citer.config.params import Params, SamplingParams
 from citer.data.problems import read_problems
 from citer.data.references import read_of
+from citer.decoding.engine import Engine
+from citer.decoding.policy import LLM_ALONE
 from citer.errors import InputError
+from citer.evaluation.sweep import request
+from citer.executors import tables as executor
+from citer.models.pair import Pair
+from citer.models.sampling import Sampler
 from citer.pairs.budget import changed
 from citer.stages import paths, references
 from citer.storage.schema import SPLITS
-from citer.storage.tables import table_metadata
+from citer.storage.tables import PARTIAL, table_metadata, write_table
 from tests.stages.asked import (
+    LIMIT,
     STAMP,
     Change,
     Own,
@@ -25,7 +33,11 @@ from tests.stages.asked import (
     with_source,
     write_splits,
 )
+from tests.stages.conftest import run_killed
+from tests.stages.sections import with_section
 from tests.taught import problems
+
+HOT = SamplingParams(temperature=1.0, top_k=20)
 
 
 @pytest.mark.parametrize(("source", "against"), [("given", "answers"), ("auto", "auto")])
@@ -56,12 +68,11 @@ def test_a_split_keeps_as_many_questions_as_params_say_whatever_the_others_are(
 def test_a_limit_of_questions_does_not_change_what_is_right(project: Params) -> None:
     """One question without an answer compares all with the LLM, also if it is left out."""
     few = changed(with_source(project, "auto", "auto"), {"references.most": {"test": 1}})
-    write_splits(lambda p: no_answer(p) if p.problem_id == "test-mc-1" else p)
-    references.run(few)
-    assert {p.written_by for p in made("test")} == {"llm"}
-    write_splits(lambda p: no_answer(p) if p.problem_id == "test-math-0" else p)
-    references.run(few)
-    assert {p.written_by for p in made("test")} == {"llm"}
+    for unanswered in ("test-mc-1", "test-math-0"):
+        write_splits(lambda p, key=unanswered: no_answer(p) if p.problem_id == key else p)
+        references.run(few)
+        rows = [*made("validation"), *made("test")]
+        assert {(p.answer, p.written_by) for p in rows} == {(None, "llm")}
 
 
 def test_the_llms_right_answers_become_references(project: Params, own: dict[str, Own]) -> None:
@@ -144,13 +155,6 @@ def test_against_the_llm_its_answers_are_what_is_right(
         assert made(split) == [replace(by_llm(p, own), answer=None) for p in given(split)]
 
 
-def test_one_missing_answer_turns_both_splits_to_the_llm(project: Params) -> None:
-    write_splits(lambda p: no_answer(p) if p.problem_id == "test-mc-1" else p)
-    references.run(with_source(project, "auto", "auto"))
-    assert {p.answer for split in ("validation", "test") for p in made(split)} == {None}
-    assert paths.referenced("sft").read_bytes() == paths.problems("sft").read_bytes()
-
-
 def test_cut_off_answers_are_never_references(
     project: Params, own: dict[str, Own], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,9 +226,7 @@ def test_a_question_without_room_is_refused_before_a_model_is_loaded(
 
 def test_without_finetuning_the_llm_writes_no_reference_of_sft(project: Params) -> None:
     write_splits(bare)
-    without = with_source(project, "auto", "auto")
-    finetune = without.finetune.model_copy(update={"epochs": 0})
-    references.run(without.model_copy(update={"finetune": finetune}))
+    references.run(with_section(with_source(project, "auto", "auto"), "finetune", epochs=0))
     sft, preference = (read_problems(paths.referenced(split)) for split in SPLITS[:2])
     assert {problem.reference for problem in sft} == {None}
     assert None not in {problem.reference for problem in preference}
@@ -235,3 +237,43 @@ def test_references_that_the_setting_ignores_are_left_out() -> None:
     rows = [own, replace(written, written_by="llm")]
     assert read_of(rows, "auto") == rows
     assert [row.reference for row in read_of(rows, "llm")] == [None, written.reference]
+
+
+@pytest.mark.slow
+def test_a_killed_stage_keeps_its_parts_and_ends_in_the_same_bytes(
+    project: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_splits()
+    params = with_source(project, "both", "llm")
+    references.run(params)
+    whole = {split: paths.referenced(split).read_bytes() for split in SPLITS}
+    assert not list(PARTIAL.rglob("*.parquet"))
+    for split in SPLITS:
+        paths.referenced(split).unlink()
+    run_killed(params, "references", module="citer.executors.tables", function="write_table")
+    assert not paths.referenced("sft").exists()
+    [kept] = PARTIAL.rglob("*.parquet")
+    written: list[Path] = []
+    monkeypatch.setattr(
+        executor, "write_table", lambda *args: written.append(args[0]) or write_table(*args)
+    )
+    references.run(params)
+    assert len(written) == 7
+    assert kept not in written
+    assert {split: paths.referenced(split).read_bytes() for split in SPLITS} == whole
+
+
+def test_against_the_llm_the_reference_is_what_the_evaluation_samples(
+    project: Params, taught_pair: Pair
+) -> None:
+    write_splits(no_answer)
+    params = with_source(project, "auto", "llm")
+    references.run(with_section(params, "evaluate", sampling=HOT))
+    engine, sampler = Engine(taught_pair, 1, LIMIT), Sampler(HOT, params.seed)
+    expected = {}
+    for problem in given("test"):
+        (answer,) = engine.decode([request(problem, taught_pair, sampler)], LLM_ALONE)
+        if not answer.truncated:
+            expected[problem.problem_id] = taught_pair.text(answer.token_ids)
+    assert {p.problem_id: p.reference for p in made("test")} == expected
+    assert expected

@@ -17,7 +17,9 @@ from citer.evaluation.study import Study
 from citer.models.bundle import read_bundle, write_bundle
 from citer.sections import BoundName
 from citer.stages import paths, rivals
-from tests.stages.conftest import decoding
+from tests.stages.sections import with_section
+
+ONLY_QUERY = {"bounds": ("query",), "candidates": ("speculative",)}
 
 
 @pytest.fixture
@@ -34,10 +36,8 @@ def asked(scored: Params) -> Params:
         "gammas": (2,),
         "llm_floor": 0.0,
     }
-    section = scored.evaluate.model_copy(update=small)
-    few = scored.train.model_copy(update={"epochs": 2})
-    asked = scored.model_copy(update={"evaluate": section, "train": few})
-    return decoding(asked, slots=4, max_new_tokens=40)
+    asked = with_section(with_section(scored, "evaluate", **small), "train", epochs=2)
+    return with_section(asked, "decode", slots=4, max_new_tokens=40)
 
 
 def test_every_shared_scorer_and_bound_has_points_of_its_methods_style(
@@ -59,7 +59,7 @@ def test_every_shared_scorer_and_bound_has_points_of_its_methods_style(
 def test_query_is_left_out_if_no_preference_question_can_be_graded(asked: Params, capsys) -> None:
     bare = [replace(p, answer=None) for p in read_problems(paths.referenced("preference"))]
     write_problems(paths.referenced("preference"), bare, {})
-    rivals.run(only_query(asked))
+    rivals.run(with_section(asked, "evaluate", **ONLY_QUERY))
     reason = "no preference question has an answer to grade against"
     assert f"rivals: query is left out: {reason}\n" in capsys.readouterr().out
     points = pq.read_table(paths.RIVALS / "points.parquet").to_pylist()
@@ -82,34 +82,21 @@ def test_query_learns_once_from_each_question(asked: Params, monkeypatch) -> Non
     rows = read_problems(paths.referenced("preference"))
     second = replace(rows[0], problem_id=rows[0].problem_id + LLM_ROW, written_by="llm")
     write_problems(paths.referenced("preference"), [*rows, second], {})
-    rivals.run(only_query(asked))
+    rivals.run(with_section(asked, "evaluate", **ONLY_QUERY))
     assert sorted(asked_once) == sorted(row.problem_id for row in rows)
 
 
-def only_query(params: Params) -> Params:
-    few = {"bounds": ("query",), "candidates": ("speculative",)}
-    listed = params.evaluate.model_copy(update=few)
-    return params.model_copy(update={"evaluate": listed})
-
-
-def test_tokens_of_another_pair_are_refused_before_a_model_is_loaded(
+def test_heads_and_tokens_of_another_pair_are_refused_before_a_model_is_loaded(
     asked: Params, monkeypatch
 ) -> None:
     monkeypatch.setattr("citer.stages.asked.open_pair", None)
+    other = with_section(asked, "pair", dtype="float64")
+    with pytest.raises(InputError, match=r"^data/routers/common: its dtype is float32"):
+        rivals.run(other)
     router, card = read_bundle(paths.COMMON)
     write_bundle(paths.COMMON, router, card | {"dtype": "float64"})
-    other = asked.pair.model_copy(update={"dtype": "float64"})
     with pytest.raises(InputError, match=f"^{paths.SLM_TOKENS}"):
-        rivals.run(asked.model_copy(update={"pair": other}))
-
-
-def test_heads_of_another_pair_are_refused_before_a_model_is_loaded(
-    asked: Params, monkeypatch
-) -> None:
-    monkeypatch.setattr("citer.stages.asked.open_pair", None)
-    other = asked.pair.model_copy(update={"dtype": "float64"})
-    with pytest.raises(InputError, match=r"^data/routers/common: its dtype is float32"):
-        rivals.run(asked.model_copy(update={"pair": other}))
+        rivals.run(other)
 
 
 def test_the_registry_has_exactly_the_names_that_params_may_list() -> None:

@@ -16,14 +16,11 @@ from citer.models.folder import ModelFolder
 from citer.stages import paths, score_llm, score_slm
 from citer.storage.schema import LLM_TOKEN, slm_token
 from citer.storage.tables import table_metadata
-from tests.stages.conftest import COUNT, run_killed
+from tests.stages.conftest import COUNT, files, run_killed
+from tests.stages.sections import with_section
 from tests.taught import make_taught_pair
 
 PREFERENCE = paths.referenced("preference")
-
-
-def _shards(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def _stamps(folder: Path) -> dict[str, int]:
@@ -68,10 +65,10 @@ def test_scoring_again_keeps_every_shard(scored: Params, capsys: pytest.CaptureF
 
 
 def test_scoring_from_scratch_gives_the_same_bytes(scored: Params) -> None:
-    before = _shards(paths.SLM_TOKENS)
+    before = files(paths.SLM_TOKENS)
     shutil.rmtree(paths.SLM_TOKENS)
     score_slm.run(scored)
-    assert _shards(paths.SLM_TOKENS) == before
+    assert files(paths.SLM_TOKENS) == before
 
 
 def test_added_rows_score_only_themselves(scored: Params) -> None:
@@ -119,8 +116,7 @@ def test_a_retrained_slm_leaves_the_llms_half_unchanged(scored: Params, tmp_path
 
 
 def test_another_precision_scores_everything_again(scored: Params) -> None:
-    pair = scored.pair.model_copy(update={"dtype": "float64"})
-    score_slm.run(scored.model_copy(update={"pair": pair}))
+    score_slm.run(with_section(scored, "pair", dtype="float64"))
     stamps = {table_metadata(path)["dtype"] for path in paths.SLM_TOKENS.iterdir()}
     assert stamps == {"float64"}
 
@@ -137,7 +133,7 @@ def test_a_correction_of_the_code_scores_everything_again(
 
 
 def test_other_files_and_incomplete_shards_are_removed(scored: Params) -> None:
-    before = _shards(paths.SLM_TOKENS)
+    before = files(paths.SLM_TOKENS)
     torn = sorted(paths.SLM_TOKENS.iterdir())[0]
     torn.write_bytes(torn.read_bytes()[:1000])
     (paths.SLM_TOKENS / "notes.txt").write_text("mine")
@@ -146,7 +142,7 @@ def test_other_files_and_incomplete_shards_are_removed(scored: Params) -> None:
     shutil.copy(sorted(paths.SLM_TOKENS.glob("*.parquet"))[1], paths.SLM_TOKENS / "copy.parquet")
     shutil.copy(sorted(paths.LLM_TOKENS.iterdir())[0], paths.SLM_TOKENS / "foreign.parquet")
     score_slm.run(scored)
-    assert _shards(paths.SLM_TOKENS) == before
+    assert files(paths.SLM_TOKENS) == before
 
 
 def test_tokens_are_scored_again_with_another_eos(scored: Params) -> None:
@@ -167,11 +163,11 @@ def test_a_reference_beyond_the_context_is_named(project: Params) -> None:
 @pytest.mark.slow
 def test_a_killed_stage_keeps_its_shards_and_ends_in_the_same_bytes(project: Params) -> None:
     score_slm.run(project)
-    whole = _shards(paths.SLM_TOKENS)
+    whole = files(paths.SLM_TOKENS)
     shutil.rmtree(paths.SLM_TOKENS)
     run_killed(project, "score_slm", module="citer.executors.tables", function="write_table")
     kept = _stamps(paths.SLM_TOKENS)
     assert len(kept) == 1
     score_slm.run(project)
-    assert _shards(paths.SLM_TOKENS) == whole
+    assert files(paths.SLM_TOKENS) == whole
     assert _stamps(paths.SLM_TOKENS).items() >= kept.items()

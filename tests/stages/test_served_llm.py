@@ -16,6 +16,7 @@ from citer.storage.schema import LLM_TOKEN, PREFERENCE
 from citer.storage.tables import PARTIAL, read_table
 from tests.completions import Completions, serving
 from tests.stages.conftest import ROOT
+from tests.stages.sections import with_section
 
 
 @pytest.fixture
@@ -28,13 +29,11 @@ def completions(taught_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 @pytest.fixture
 def visiting(scored: Params) -> Params:
     """A project whose rollouts visit the LLM."""
-    section = scored.label.model_copy(update={"rule": Rule.parse("every 4 audit 0.1")})
-    return scored.model_copy(update={"label": section})
+    return with_section(scored, "label", rule=Rule.parse("every 4 audit 0.1"))
 
 
 def served(params: Params, completions: Completions) -> Params:
-    pair = params.pair.model_copy(update={"llm_url": completions.url})
-    return params.model_copy(update={"pair": pair})
+    return with_section(params, "pair", llm_url=completions.url)
 
 
 def labels(params: Params) -> pa.Table:
@@ -61,8 +60,7 @@ def test_the_scores_are_those_of_the_llm_here(scored: Params, completions: Compl
 def test_the_labels_are_those_of_the_llm_here(
     visiting: Params, completions: Completions, method: str
 ) -> None:
-    section = visiting.label.model_copy(update={"method": method})
-    visiting = visiting.model_copy(update={"label": section})
+    visiting = with_section(visiting, "label", method=method)
     here = labels(visiting).to_pydict()
     there = labels(served(visiting, completions)).to_pydict()
     assert there.pop("fall") == pytest.approx(here.pop("fall"), abs=1e-3)

@@ -14,19 +14,16 @@ from citer.models.bundle import write_bundle
 from citer.models.pair import load_pair
 from citer.rule import Rule
 from citer.serving.generate import generate
-from citer.stages import evaluate, label, paths, rivals, router0, score_llm, score_slm
+from citer.stages import evaluate, label, paths, rivals
 from citer.stages.folders import finetuned_pair
 from citer.storage.schema import LLM_TOKEN, OUTCOME, PREFERENCE
 from citer.storage.tables import read_table
 from tests.heads import random_router
 from tests.quantised import METHODS
-from tests.stages.conftest import decoding, write_routers
+from tests.stages.conftest import label_all, write_routers
+from tests.stages.sections import with_section
 
 QUESTION = json.dumps({"problem": "Ann has 3 bags of 4 apples. How many apples is that?"})
-
-
-def placed(params: Params, **changes: object) -> Params:
-    return params.model_copy(update={"pair": params.pair.model_copy(update=changes)})
 
 
 def outcomes() -> list[pa.Table]:
@@ -35,11 +32,11 @@ def outcomes() -> list[pa.Table]:
 
 def test_a_split_llm_has_the_same_outcomes(params: Params) -> None:
     few = {"llm_fractions": (0.0, 0.4), "risks": (0.6,), "gammas": (4,)}
-    params = decoding(placed(params, dtype="float64"), max_new_tokens=8)
-    params = params.model_copy(update={"evaluate": params.evaluate.model_copy(update=few)})
+    params = with_section(with_section(params, "pair", dtype="float64"), "decode", max_new_tokens=8)
+    params = with_section(params, "evaluate", **few)
     write_routers(params)
     found = []
-    for one in (params, placed(params, llm_device_map="auto")):
+    for one in (params, with_section(params, "pair", llm_device_map="auto")):
         rivals.run(one)
         evaluate.run(one, 1)
         found.append(outcomes())
@@ -49,11 +46,9 @@ def test_a_split_llm_has_the_same_outcomes(params: Params) -> None:
 
 def test_a_split_llm_gives_the_same_scores_and_labels(project: Params) -> None:
     tables = []
-    for params in (project, placed(project, llm_device_map="auto")):
+    for params in (project, with_section(project, "pair", llm_device_map="auto")):
         shutil.rmtree(paths.LLM_TOKENS, ignore_errors=True)
-        for stage in (score_llm, score_slm, router0):
-            stage.run(params)
-        label.run(params, 1)
+        label_all(params)
         shards = sorted(paths.LLM_TOKENS.iterdir())
         tokens = pa.concat_tables(read_table(shard, LLM_TOKEN) for shard in shards)
         tables.append((tokens["llm_token"], read_table(paths.preferences(1), PREFERENCE)))
@@ -65,31 +60,13 @@ def test_a_quantised_llm_is_scored_and_answers(
     project: Params, quantise: Callable[[Path], None], tmp_path: Path
 ) -> None:
     quantise(Path(project.pair.llm))
-    for stage in (score_llm, score_slm, router0):
-        stage.run(project)
-    label.run(project, 1)
+    label_all(project)
     assert answered(project, "every 3 audit 1", tmp_path) == answered(project, "score 1", tmp_path)
 
 
-@pytest.mark.parametrize("quantise", METHODS)
-def test_rivals_count_a_quantised_llm_as_it_is_stored(
-    params: Params, quantise: Callable[[Path], None]
-) -> None:
-    moved = []
-    for change in (lambda _: None, quantise):
-        change(Path(params.pair.llm))
-        write_routers(params)
-        rivals.run(params)
-        rows = [row for row in outcomes()[0].to_pylist() if row["method"] == "llm"]
-        moved.append(sum(row["bytes"] for row in rows) / sum(row["tokens"] for row in rows))
-    assert 0.4 < moved[1] / moved[0] < 0.6
-
-
 def test_a_finetuned_slm_in_8_bits_is_scored_and_answers(project: Params, tmp_path: Path) -> None:
-    rounded = placed(project, slm_weights="int8")
-    for stage in (score_llm, score_slm, router0):
-        stage.run(rounded)
-    label.run(rounded, 1)
+    rounded = with_section(project, "pair", slm_weights="int8")
+    label_all(rounded)
     assert answered(rounded, "every 3 audit 1", tmp_path) == answered(rounded, "score 1", tmp_path)
     with pytest.raises(InputError, match=r"made for the SLM \S+ \(\w+-int8\), here it is"):
         label.run(project, 1)

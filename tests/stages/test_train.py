@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -17,10 +16,10 @@ from citer.errors import InputError
 from citer.evaluation.methods import SCORERS, TARGETS
 from citer.models.bundle import check_identity, read_bundle
 from citer.models.folder import ModelFolder, PairFolder
-from citer.models.pair import load_model, load_pair
-from citer.models.router import Head, Router, features
-from citer.stages import label, paths, router0, score_slm, train
-from citer.storage.schema import HOLDOUT, PREFERENCE, slm_token
+from citer.models.pair import load_pair
+from citer.models.router import Head, Router
+from citer.stages import label, paths, router0, train
+from citer.storage.schema import HOLDOUT, PREFERENCE
 from citer.storage.tables import (
     digest,
     read_json,
@@ -30,6 +29,7 @@ from citer.storage.tables import (
     write_table,
 )
 from citer.training.router import NARROW, train_head
+from tests.stages.conftest import files
 
 
 @pytest.fixture
@@ -41,10 +41,6 @@ def labelled(scored: Params) -> Params:
 def _references() -> dict[str, Encoded]:
     problems = read_problems(paths.referenced("preference"))
     return ModelFolder(paths.SLM).prompts.encode_all(problems)
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_the_bundle_belongs_to_its_pair_and_names_its_data(labelled: Params) -> None:
@@ -79,51 +75,15 @@ def test_the_holdout_has_the_scores_of_the_held_out_labels(labelled: Params) -> 
     assert table["score"].to_numpy().tolist() == score_M.tolist()
 
 
-def test_each_label_gets_the_features_of_its_own_position(labelled: Params) -> None:
-    labels = read_table(paths.preferences(1), PREFERENCE)
-    labels = labels.filter(np.arange(len(labels)) % 3 > 0)  # as if ties were dropped
-    stored = {
-        (row["problem_id"], row["position"]): (
-            *np.frombuffer(row["slm_hidden"], np.float16),
-            *(np.float16(row[name]) for name in ("slm_entropy", "slm_margin")),
-            *np.array(row["slm_top_logprobs"], np.float16),
-        )
-        for path in paths.SLM_TOKENS.iterdir()
-        for row in read_table(path, slm_token(32)).to_pylist()
-    }
-    keys = zip(labels["problem_id"].to_pylist(), labels["position"].to_pylist(), strict=True)
-    expected = np.array([stored[key] for key in keys])
-    assert np.array_equal(read_features(paths.SLM_TOKENS, labels), expected)
-
-
-def test_stored_features_equal_those_computed_while_decoding(project: Params) -> None:
-    """Up to rounding: features are stored in float16."""
-    params = project.model_copy(
-        update={"pair": project.pair.model_copy(update={"dtype": "float64"})}
-    )
-    score_slm.run(params)
-    slm = load_model("slm", ModelFolder(paths.SLM), params.pair)
-    rows, live = [], []
-    with torch.inference_mode():
-        for key, (prompt_ids, reference_ids) in _references().items():
-            for position in range(0, len(reference_ids), 5):
-                ids = torch.tensor([[*prompt_ids, *reference_ids[:position]]])
-                hidden_1H = slm.last_hidden(input_ids=ids, use_cache=False)[:, -1]
-                live.append(features(hidden_1H, slm.logits(hidden_1H)))
-                rows.append({"problem_id": key, "position": position})
-    stored_NF = torch.from_numpy(read_features(paths.SLM_TOKENS, pa.Table.from_pylist(rows)))
-    torch.testing.assert_close(stored_NF, torch.cat(live).half(), rtol=2**-10, atol=1e-6)
-
-
 def test_router_0_is_constant_and_does_not_depend_on_the_seed(scored: Params) -> None:
     router, card = read_bundle(paths.router(0))
     folders = PairFolder(paths.SLM, Path(scored.pair.llm))
     check_identity(card, folders.identity(scored.pair.dtype), paths.router(0))
     assert router == Router({"stand": Head(None), "agree": Head(None)})
-    first = _files(paths.router(0))
+    first = files(paths.router(0))
     # Labels depend on router 0, so it must not change.
     router0.run(scored.model_copy(update={"seed": 5}))
-    assert _files(paths.router(0)) == first
+    assert files(paths.router(0)) == first
 
 
 def test_the_agree_head_learns_where_both_models_choose_the_same_token(scored: Params) -> None:
@@ -160,10 +120,10 @@ def test_train_copies_the_heads_without_preferences_bit_for_bit(labelled: Params
 
 
 def test_two_runs_of_router_0_give_the_same_bytes(scored: Params) -> None:
-    first = _files(paths.COMMON)
+    first = files(paths.COMMON)
     assert first.keys() == {"router.json", "router.safetensors", "metrics.json", "curve.json"}
     router0.run(scored)
-    assert _files(paths.COMMON) == first
+    assert files(paths.COMMON) == first
 
 
 def test_an_agree_head_of_another_pair_is_refused(labelled: Params) -> None:
@@ -175,10 +135,10 @@ def test_an_agree_head_of_another_pair_is_refused(labelled: Params) -> None:
 
 def test_two_runs_give_the_same_bytes(labelled: Params) -> None:
     train.run(labelled, 1)
-    first = _files(paths.router(1))
+    first = files(paths.router(1))
     assert first.keys() == {path.name for path in paths.COMMON.iterdir()} | {"holdout.parquet"}
     train.run(labelled, 1)
-    assert _files(paths.router(1)) == first
+    assert files(paths.router(1)) == first
 
 
 def test_labels_of_another_pair_are_refused(labelled: Params) -> None:

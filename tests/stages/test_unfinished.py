@@ -16,7 +16,8 @@ from citer.executors import tables as executor
 from citer.stages import evaluate, paths, rivals
 from citer.stages.asked import Asked
 from citer.storage.tables import PARTIAL
-from tests.stages.conftest import decoding, run_killed
+from tests.stages.conftest import files, run_killed
+from tests.stages.sections import with_section
 
 ALL = 100  # more parts than there are
 Run = Callable[[Params], dict[str, bytes]]
@@ -29,12 +30,7 @@ class StoppedError(Exception):
 
 @pytest.fixture
 def one_slot(params: Params) -> Params:
-    return decoding(params, slots=1)
-
-
-def changed(params: Params, section: str, **settings: object) -> Params:
-    values = getattr(params, section).model_copy(update=settings)
-    return params.model_copy(update={section: values})
+    return with_section(params, "decode", slots=1)
 
 
 def run_rivals(params: Params) -> dict[str, bytes]:
@@ -45,10 +41,6 @@ def run_rivals(params: Params) -> dict[str, bytes]:
 def run_evaluate(params: Params) -> dict[str, bytes]:
     evaluate.run(params, 1)
     return files(paths.answers(1))
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 STAGES = [("rivals", run_rivals, ()), ("evaluate", run_evaluate, (1,))]
@@ -146,7 +138,7 @@ def folder_of(params: Params) -> Callable[..., Path]:
         seed: int = params.seed,
         **settings: object,
     ) -> Path:
-        changes = changed(params, section, **settings).model_copy(update={"seed": seed})
+        changes = with_section(params, section, **settings).model_copy(update={"seed": seed})
         asked, origin = Asked.read(changes), paths.router(router)
         return asked.study("evaluate", changes, origin, iteration=iteration).partial
 
