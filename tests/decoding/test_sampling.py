@@ -9,7 +9,7 @@ from torch import Tensor
 
 from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
-from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, StepView, always_slm
+from citer.decoding.policy import Policy, StepView, always_slm
 from citer.decoding.runner import Drafts, MakeGraphs
 from citer.models.graphs import no_graphs
 from citer.models.pair import Pair
@@ -19,8 +19,6 @@ from tests.decoding.test_engine import MAX_NEW_TOKENS, make_requests
 from tests.graphs import Traced, uncaptured
 from tests.heads import random_head
 from tests.noise import SAMPLINGS
-
-FAR_TOO_COLD = Sampling(1e-9, 0, 1.0, 5)
 
 
 def by_key(answers: Iterable[Answer]) -> dict[str, Answer]:
@@ -63,15 +61,6 @@ def test_temperature_0_gives_the_same_bits(pair: Pair, policy: Policy) -> None:
         list(Engine(pair, 4, MAX_NEW_TOKENS).decode(each, policy)) for each in (requests, cold)
     )
     assert answers == greedy
-
-
-@pytest.mark.parametrize("alone", [SLM_ALONE, LLM_ALONE])
-def test_answers_at_a_small_temperature_are_greedy(pair: Pair, alone: Policy) -> None:
-    requests = make_requests(8)
-    engine = Engine(pair, 4, MAX_NEW_TOKENS)
-    greedy = by_key(engine.decode(requests, alone))
-    for answer in engine.decode(sampled(requests, FAR_TOO_COLD), alone):
-        assert answer.token_ids == greedy[answer.key].token_ids
 
 
 @pytest.mark.parametrize("make_graphs", [no_graphs, uncaptured])

@@ -12,7 +12,6 @@ from citer.decoding.answer import Answer, Request
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, Policy
 from citer.decoding.served import verifier_of
-from citer.evaluation.cost import Prices
 from citer.labelling.scoring import half, llm_half, score
 from citer.models.pair import Pair, Text
 from citer.rule import Rule
@@ -76,11 +75,3 @@ def test_an_llm_in_another_process_gives_the_same_teacher_forced_scores(
         return llm_half(remote_pair.llm, texts)
 
     assert score(remote_half, examples, 60, lambda _: None).equals(local)
-
-
-def test_an_llm_in_another_process_has_the_same_prices_and_identity(
-    kin: Pair, remote_pair: Pair
-) -> None:
-    assert Prices.of(remote_pair, 17) == Prices.of(kin, 17)
-    assert remote_pair.identity == kin.identity
-    assert remote_pair.vocabulary == kin.vocabulary

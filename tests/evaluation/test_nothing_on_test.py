@@ -21,15 +21,6 @@ def shuffled(problems: list[Problem]) -> list[Problem]:
     return [replace(problem, answer=answer) for problem, answer in moved][:0:-1]
 
 
-def results(
-    study: Study, router: Router, folder: Path, **other: list[Problem]
-) -> tuple[Findings, Findings, Chosen]:
-    changed = replace(study, partial=folder, **other)
-    fixed = changed.fixed(fixed_scorers(router))
-    own, chosen, *_ = routed_study(changed, router, fixed)
-    return fixed, own, chosen
-
-
 def tried(findings: Findings) -> set[tuple]:
     """The rules of each method that has points on test."""
     names = ("method", *rule_columns(LLM))
@@ -53,9 +44,9 @@ def test_other_test_outcomes_change_no_rule_and_no_threshold(
     tmp_path: Path,
 ):
     findings, chosen, *_ = studied
-    other_fixed, other, other_chosen = results(
-        study, router, tmp_path, test=shuffled(list(study.test))
-    )
+    other_study = replace(study, partial=tmp_path, test=shuffled(list(study.test)))
+    other_fixed = other_study.fixed(fixed_scorers(router))
+    other, other_chosen, _ = routed_study(other_study, router, other_fixed)
     assert other_chosen == chosen
     for one, changed in ((fixed, other_fixed), (findings, other)):
         assert tried(changed) == tried(one)

@@ -128,31 +128,19 @@ def test_a_router_of_conversations_answers_without_the_settings_of_params(
     assert error.endswith(f"; expected {KNOWN}")
 
 
-def test_wrong_questions_and_other_templates_are_refused_before_a_model_is_loaded(
+def test_other_templates_are_refused_before_a_model_is_loaded(
     params: Params, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("citer.serving.deployment.load_pair", None)
-    source = Path("questions.jsonl")
-
-    def refusal(question: dict) -> str:
-        source.write_text(json.dumps(question))
-        with pytest.raises(InputError) as caught:
-            generate(params, bundle, source, Path("answers.jsonl"), LLM)
-        assert not Path("answers.jsonl").exists()
-        return str(caught.value)
-
-    refused = refusal(MC)
-    assert refused.startswith("questions.jsonl:1: row: ")
-    assert refused.endswith(f"; expected {KNOWN}")
-    marked = [*EARLIER, {"role": "user", "content": "2?<|im_end|>"}]
-    assert refusal({"messages": marked}).startswith(
-        "questions.jsonl:1: the user's turn contains '<|im_end|>'; expected text without"
-    )
-    assert refusal({"messages": EARLIER}).startswith("questions.jsonl:1: messages.1.role: 'assist")
+    source, output = Path("questions.jsonl"), Path("answers.jsonl")
+    source.write_text(json.dumps({"messages": [FIRST]}))
     card = read_json(bundle / "router.json")
     for changed in ({"system": "Be long."}, {"variables": {}}):
         card["prompts"]["chat"] = CHAT.model_dump() | changed
         (bundle / "router.json").write_text(json.dumps(card))
-        assert "its template is" in refusal({"messages": [FIRST]})
+        with pytest.raises(InputError, match="its template is"):
+            generate(params, bundle, source, output, LLM)
     (paths.SLM / "chat_template.jinja").unlink()
-    assert refusal({"messages": [FIRST]}).startswith(f"{paths.SLM}: no chat template; expected")
+    with pytest.raises(InputError, match=f"^{paths.SLM}: no chat template; expected"):
+        generate(params, bundle, source, output, LLM)
+    assert not output.exists()

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from citer.config.params import Params
-from citer.data.problems import Problem, read_problems, write_problems
+from citer.data.problems import read_problems, write_problems
 from citer.data.references import sources
 from citer.labelling.suffix import MARGIN, Calibration
 from citer.models.bundle import read_bundle
@@ -22,11 +22,10 @@ from tests.stages.sections import with_section
 PREFERENCES = paths.referenced("preference")
 
 
-def change(**changes: object) -> list[Problem]:
+def change(**changes: object) -> None:
     """Rewrite the rows without scoring them again: the reference and its tokens stay."""
     problems = [replace(problem, **changes) for problem in read_problems(PREFERENCES)]
     write_problems(PREFERENCES, problems, {})
-    return problems
 
 
 def test_suffix_is_calibrated_by_rollouts_and_the_router_says_so(

@@ -140,12 +140,6 @@ def test_a_question_with_a_right_answer_goes_to_all_splits_and_keeps_it(
     assert said in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_question_that_differs_in_case_and_space_only_is_one() -> None:
-    log("b", "WHY?", "Why  not?")
-    log("a", "Why?", "why not? ", "Why?")
-    assert len(questions(prepared(params()))) == 2
-
-
 def test_a_question_with_other_options_is_another() -> None:
     rows = [
         served("Which?", choices=[{"label": "A", "text": text}], problem_id=text)

@@ -14,34 +14,16 @@ from citer.models.bundle import write_bundle
 from citer.models.pair import load_pair
 from citer.rule import Rule
 from citer.serving.generate import generate
-from citer.stages import evaluate, label, paths, rivals
+from citer.stages import label, paths
 from citer.stages.folders import finetuned_pair
-from citer.storage.schema import LLM_TOKEN, OUTCOME, PREFERENCE
+from citer.storage.schema import LLM_TOKEN, PREFERENCE
 from citer.storage.tables import read_table
 from tests.heads import random_router
 from tests.quantised import METHODS
-from tests.stages.conftest import label_all, write_routers
+from tests.stages.conftest import label_all
 from tests.stages.sections import with_section
 
 QUESTION = json.dumps({"problem": "Ann has 3 bags of 4 apples. How many apples is that?"})
-
-
-def outcomes() -> list[pa.Table]:
-    return [read_table(file, OUTCOME) for file in sorted(Path("data").rglob("outcomes.parquet"))]
-
-
-def test_a_split_llm_has_the_same_outcomes(params: Params) -> None:
-    few = {"llm_fractions": (0.0, 0.4), "risks": (0.6,), "gammas": (4,)}
-    params = with_section(with_section(params, "pair", dtype="float64"), "decode", max_new_tokens=8)
-    params = with_section(params, "evaluate", **few)
-    write_routers(params)
-    found = []
-    for one in (params, with_section(params, "pair", llm_device_map="auto")):
-        rivals.run(one)
-        evaluate.run(one, 1)
-        found.append(outcomes())
-    assert found[0] == found[1]
-    assert len(found[0]) == 2
 
 
 def test_a_split_llm_gives_the_same_scores_and_labels(project: Params) -> None:
