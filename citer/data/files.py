@@ -53,6 +53,8 @@ def _parquet_rows(path: Path) -> Rows:
             for row in batch.to_pylist():
                 number += 1
                 yield number, row
+    except InputError:
+        raise
     except (pa.ArrowException, OSError, LookupError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: Parquet, cannot be read after row {number}: {error}") from None
 

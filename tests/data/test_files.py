@@ -143,7 +143,7 @@ TOO_LATE = pa.table({"day": pa.array([2**40], pa.int64()).cast(pa.timestamp("s")
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [
-        pytest.param(TWICE, ".*column 'a': 2 times, expected once$", id="a column twice"),
+        pytest.param(TWICE, "column 'a': 2 times, expected once$", id="a column twice"),
         pytest.param(IN_FOO, f"{UNREADABLE}.*Foo/Bar", id="an unknown time zone"),
         pytest.param(TOO_LATE, f"{UNREADABLE}.", id="a year that Python cannot hold"),
     ],

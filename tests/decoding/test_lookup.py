@@ -17,8 +17,10 @@ from citer.serving.log import audited_positions
 from tests.decoding.reference import copied, random_scorer
 from tests.decoding.test_any_schedule import Case, cases, check_plain
 
-CUT, ASK = -1, -2
-CHANGES = st.lists(st.integers(0, 1) | st.sampled_from([CUT, ASK]), max_size=60)
+CUT, ASK, REPEAT = -1, -2, -3
+CHANGES = st.lists(
+    st.integers(0, 2) | st.sampled_from([CUT, ASK, REPEAT]), min_size=20, max_size=60
+)
 
 
 @given(changes=CHANGES, data=st.data())
@@ -33,6 +35,9 @@ def test_a_lookup_finds_what_a_search_of_the_whole_text_finds(
             length = data.draw(st.integers(0, len(ids)))
             lookup.cut(length)
             del ids[length:]
+        elif change == REPEAT:
+            start = data.draw(st.integers(0, len(ids)))
+            ids += ids[start : start + data.draw(st.integers(1, 10))]
         else:
             ids.append(change)
 
