@@ -141,15 +141,14 @@ def test_one_seed_gives_one_head_and_another_seed_another() -> None:
     assert not all(np.array_equal(a, b) for a, b in zip(_state(first), _state(other), strict=True))
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_the_number_of_threads_does_not_change_the_head() -> None:
-    threads = torch.get_num_threads()
     data, params = _data(rows=6000), _params(epochs=3, batch_size=2048)
     heads = []
     for count in (1, 4):
         torch.set_num_threads(count)
         heads.append(_state(train_head(*data, params, SEED, CPU)))
         assert torch.get_num_threads() == count
-    torch.set_num_threads(threads)
     assert all(np.array_equal(*both) for both in zip(*heads, strict=True))
 
 

@@ -67,8 +67,9 @@ def test_weights_are_not_loaded_here_if_other_processes_run_them(
     pair, executor = open_pair(PairFolder(*folders), placement, WorkerParams())
     assert executor is spawned
     assert weights(pair) == {"meta"}
-    model, _ = open_model("llm", PairFolder(*folders).llm, placement, WorkerParams())
-    assert model == pair.llm or model.card == pair.llm.card
+    model, own = open_model("llm", PairFolder(*folders).llm, placement, WorkerParams())
+    assert own is spawned
+    assert model.card == pair.llm.card
 
 
 def test_one_thread_needs_no_other_process(folders: TinyPair, placement: PairParams) -> None:
