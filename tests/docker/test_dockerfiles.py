@@ -9,6 +9,7 @@ from packaging.requirements import Requirement
 
 from tests.docker.tools import DOCKER, DOCKERFILES, ROOT, on_linux, run, versions
 
+each_dockerfile = pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
 CONSTRAINTS = versions(ROOT / "constraints.txt")
 
 
@@ -23,7 +24,7 @@ def test_dockerfiles_pass_hadolint() -> None:
     run("hadolint", *DOCKERFILES)
 
 
-@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
+@each_dockerfile
 def test_the_context_has_all_files_that_are_copied(dockerfile: Path) -> None:
     allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line[0] == "!"]
     sources = [source for words in lines(dockerfile, "COPY") for source in words[:-1]]
@@ -33,7 +34,7 @@ def test_the_context_has_all_files_that_are_copied(dockerfile: Path) -> None:
         assert source.split("/")[0] in allowed
 
 
-@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
+@each_dockerfile
 def test_base_images_are_pinned_and_the_user_is_not_root(dockerfile: Path) -> None:
     [[image]] = lines(dockerfile, "FROM")
     assert re.search(r":v?\d+\.\d+\.\d+", image)
@@ -69,18 +70,15 @@ def test_cuda_pins_stand_beside_those_of_torch() -> None:
     assert {"nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13", "triton"} <= cuda.keys()
 
 
-def test_secret_files_become_variables(tmp_path: Path) -> None:
+def test_secret_files_become_variables_and_a_missing_one_stops_the_command(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("a b$c\n")
     script = DOCKER / "with-secrets"
     shown = run(script, "sh", "-c", 'echo "$PGPASSWORD"', PGPASSWORD_FILE=str(secret))
     assert shown == "a b$c\n"
     assert run(script, "sh", "-c", 'echo "${PGPASSWORD-unset}"') == "unset\n"
-
-
-def test_a_missing_secret_stops_the_command(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="No such file"):
-        run(DOCKER / "with-secrets", "true", PGPASSWORD_FILE=str(tmp_path / "none"))
+        run(script, "true", PGPASSWORD_FILE=str(tmp_path / "none"))
 
 
 def test_commands_of_compose_read_every_secret_file() -> None:
