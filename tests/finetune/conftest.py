@@ -1,8 +1,10 @@
 """A tiny SLM in a temporary folder, and parameters of a short training."""
 
+import json
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from citer.config.params import FinetuneParams, PairParams
 from citer.models.folder import ModelFolder
@@ -18,6 +20,20 @@ PARAMS = FinetuneParams(
     deepspeed="off",
     processes=1,
 )
+
+
+def halve(base: ModelFolder) -> None:
+    """Store the model in bfloat16."""
+    weights = load_file(base.path / "model.safetensors")
+    halved = {name: weight.bfloat16() for name, weight in weights.items()}
+    save_file(halved, base.path / "model.safetensors", {"format": "pt"})
+    name_dtype(base, "bfloat16")
+
+
+def name_dtype(base: ModelFolder, dtype: str) -> None:
+    """Name the precision in the configuration, which need not be that of the weights."""
+    config = json.loads((base.path / "config.json").read_text())
+    (base.path / "config.json").write_text(json.dumps(config | {"dtype": dtype}))
 
 
 @pytest.fixture

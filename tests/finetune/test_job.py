@@ -14,6 +14,8 @@ def checkpoint(folder: Path, step: int, state: str | None) -> Path:
 
 
 def test_the_newest_whole_checkpoint_is_chosen_and_torn_ones_are_removed(tmp_path: Path) -> None:
+    assert last_checkpoint(tmp_path) is None
+    assert steps_done(None) == 0
     checkpoint(tmp_path, 5, STATE)
     whole = checkpoint(tmp_path, 10, STATE)
     without_state = checkpoint(tmp_path, 15, None)
@@ -21,16 +23,5 @@ def test_the_newest_whole_checkpoint_is_chosen_and_torn_ones_are_removed(tmp_pat
     assert last_checkpoint(tmp_path) == whole
     assert not without_state.exists()
     assert not half_a_state.exists()
-
-
-def test_training_without_a_checkpoint_is_not_finished(tmp_path: Path) -> None:
-    assert last_checkpoint(tmp_path) is None
-    assert steps_done(None) == 0
-
-
-def test_training_is_finished_with_a_checkpoint_of_the_last_step(tmp_path: Path) -> None:
-    assert steps_done(checkpoint(tmp_path, 10, STATE)) == 10
-
-
-def test_losses_are_read_from_the_steps_of_the_log(tmp_path: Path) -> None:
-    assert losses(checkpoint(tmp_path, 2, STATE)) == [3.0, 2.5]
+    assert steps_done(whole) == 10
+    assert losses(whole) == [3.0, 2.5]

@@ -93,27 +93,22 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     assert whole == again
 
 
-def test_one_rank_and_two_ranks_give_the_weights_of_one_plain_process(base: ModelFolder) -> None:
-    losses = {
-        "plain": finetune(base, PROBLEMS, Path("plain"), PLACEMENT, PARAMS, SEED),
-        "one": finetune(base, PROBLEMS, Path("one"), PLACEMENT, ranks(1), SEED),
-        "two": finetune(base, PROBLEMS, Path("two"), PLACEMENT, ranks(2), SEED),
-    }
-    for name in ("one", "two"):
-        assert losses[name] == pytest.approx(losses["plain"], rel=1e-4)
-        torch.testing.assert_close(weights(name), weights("plain"), rtol=1e-3, atol=1e-4)
+DIVIDED = {"gradient_checkpointing": "on", "zero": 3}
+OFFLOADED = DIVIDED | {"zero": "3-offload"}
 
 
-@pytest.mark.parametrize("zero", [3, "3-offload"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_zero_3_publishes_the_whole_weights_of_one_plain_process(
-    base: ModelFolder, count: int, zero: int | str
+@pytest.mark.parametrize(
+    "fields", [{}, DIVIDED, OFFLOADED, {"zero": 3, **LORA}], ids=["zero 2", "3", "offload", "lora"]
+)
+def test_ranks_give_the_whole_weights_of_one_plain_process(
+    base: ModelFolder, count: int, fields: dict[str, Any]
 ) -> None:
-    losses = finetune(base, PROBLEMS, Path("plain"), PLACEMENT, PARAMS, SEED)
-    params = ranks(count, zero=zero, gradient_checkpointing="on")
-    divided = finetune(base, PROBLEMS, Path("divided"), PLACEMENT, params, SEED)
-    assert divided == pytest.approx(losses, rel=1e-4)
-    torch.testing.assert_close(weights("divided"), weights("plain"), rtol=1e-3, atol=1e-4)
+    plain = PARAMS.model_copy(update={"lora": fields.get("lora")})
+    losses = finetune(base, PROBLEMS, Path("plain"), PLACEMENT, plain, SEED)
+    of_ranks = finetune(base, PROBLEMS, Path("ranks"), PLACEMENT, ranks(count, **fields), SEED)
+    assert of_ranks == pytest.approx(losses, rel=1e-4)
+    torch.testing.assert_close(weights("ranks"), weights("plain"), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("fields", [{}, LORA], ids=["full", "lora"])
@@ -127,13 +122,6 @@ def test_a_killed_training_with_zero_3_resumes_to_the_same_weights(
         pass
     finetune(base, PROBLEMS, Path("resumed"), PLACEMENT, params, SEED)
     torch.testing.assert_close(weights("resumed"), weights("whole"), rtol=0, atol=0)
-
-
-def test_an_adapter_of_two_ranks_has_the_weights_of_one_plain_process(base: ModelFolder) -> None:
-    plain = PARAMS.model_copy(update=LORA)
-    finetune(base, PROBLEMS, Path("plain"), PLACEMENT, plain, SEED)
-    finetune(base, PROBLEMS, Path("two"), PLACEMENT, ranks(2, plain, zero=3), SEED)
-    torch.testing.assert_close(weights("two"), weights("plain"), rtol=1e-3, atol=1e-4)
 
 
 def test_no_rank_outlives_a_killed_launcher_and_training_resumes(base: ModelFolder) -> None:

@@ -1,11 +1,10 @@
 """Finetuning of an adapter: what is trained, merged, written and refused."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from citer.config.params import FinetuneParams, LoraParams
 from citer.models.folder import ModelFolder
@@ -13,7 +12,7 @@ from citer.storage.tables import PARTIAL
 from citer.training import sft
 from citer.training.job import last_checkpoint
 from citer.training.sft import finetune
-from tests.finetune.conftest import PARAMS, PLACEMENT, SEED
+from tests.finetune.conftest import PARAMS, PLACEMENT, SEED, halve
 from tests.networks import network
 from tests.taught import problems
 
@@ -23,15 +22,6 @@ PROBLEMS = problems(12)
 
 def adapter(**lora: object) -> FinetuneParams:
     return PARAMS.model_copy(update={"lora": LoraParams.model_validate(lora)})
-
-
-def halve(base: ModelFolder) -> None:
-    """Store the model in bfloat16."""
-    weights = load_file(base.path / "model.safetensors")
-    halved = {name: weight.bfloat16() for name, weight in weights.items()}
-    save_file(halved, base.path / "model.safetensors", {"format": "pt"})
-    config = json.loads((base.path / "config.json").read_text())
-    (base.path / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
 
 
 @pytest.mark.parametrize("half", [False, True])

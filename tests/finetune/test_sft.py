@@ -5,18 +5,19 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 from transformers.loss import loss_utils
 
-from citer.config.params import SHIPPED, FinetuneParams, load_params
+from citer.config.params import SHIPPED, FinetuneParams, PairParams, load_params
 from citer.errors import InputError
 from citer.models.folder import ModelFolder
 from citer.storage.tables import PARTIAL
 from citer.training import trainer
+from citer.training.job import Job
 from citer.training.sft import encode_rows, finetune, plan
-from tests.finetune.conftest import PARAMS, PLACEMENT, SEED
+from tests.finetune.conftest import PARAMS, PLACEMENT, SEED, halve, name_dtype
 from tests.tasks import prompt_text
 from tests.taught import problems
 from tests.tiny import MATH, MC
@@ -24,6 +25,10 @@ from tests.tiny import MATH, MC
 
 def changed(**fields: object) -> FinetuneParams:
     return PARAMS.model_copy(update=fields)
+
+
+def planned(pair: PairParams = PLACEMENT, **fields: object) -> Job:
+    return plan(Path("slm"), pair, changed(**fields), SEED, 10)
 
 
 def test_the_loss_covers_the_reference_and_one_eos_but_not_the_prompt(base: ModelFolder) -> None:
@@ -72,8 +77,7 @@ def test_another_seed_gives_another_model(base: ModelFolder) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_training_of_zero_epochs_does_not_change_the_model(base: ModelFolder, dtype: str) -> None:
-    config = json.loads((base.path / "config.json").read_text())  # need not be that of the weights
-    (base.path / "config.json").write_text(json.dumps(config | {"dtype": dtype}))
+    name_dtype(base, dtype)
     assert finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(epochs=0), SEED) == []
     files, written = (
         load_file(folder / "model.safetensors") for folder in (base.path, Path("slm"))
@@ -101,7 +105,12 @@ def test_the_shipped_settings_have_as_many_steps_as_the_embedded_pair_needs() ->
 
 
 def test_only_the_weights_differ_from_the_base_model(base: ModelFolder) -> None:
-    """No pickle, tokenizer or EOS setting of the trainer is written; the work folder is removed."""
+    """No pickle, tokenizer or EOS setting of the trainer is written; the work folder is removed.
+
+    Settings of sampling may contradict each other.
+    """
+    settings = {"eos_token_id": 0, "temperature": 0.6, "top_p": 0.9}  # without `do_sample`
+    (base.path / "generation_config.json").write_text(json.dumps(settings))
     finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(epochs=2, batch_size=2), SEED)
     files = {file.name: file.read_bytes() for file in base.path.iterdir()}
     written = {file.name: file.read_bytes() for file in Path("slm").iterdir()}
@@ -110,20 +119,8 @@ def test_only_the_weights_differ_from_the_base_model(base: ModelFolder) -> None:
     assert not list((PARTIAL / "finetune").iterdir())
 
 
-def test_settings_of_sampling_that_contradict_each_other_are_kept(base: ModelFolder) -> None:
-    path = base.path / "generation_config.json"
-    settings = {"eos_token_id": 0, "temperature": 0.6, "top_p": 0.9}  # without `do_sample`
-    path.write_text(json.dumps(settings))
-    finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(epochs=1, batch_size=2), SEED)
-    assert json.loads(Path("slm", path.name).read_text()) == settings
-
-
 def test_weights_are_written_in_the_precision_of_the_base_model(base: ModelFolder) -> None:
-    weights = load_file(base.path / "model.safetensors")
-    halved = {name: weight.bfloat16() for name, weight in weights.items()}
-    save_file(halved, base.path / "model.safetensors", {"format": "pt"})
-    config = json.loads((base.path / "config.json").read_text())
-    (base.path / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    halve(base)
     finetune(base, [MATH, MC], Path("slm"), PLACEMENT, changed(epochs=2, batch_size=2), SEED)
     written = load_file("slm/model.safetensors")
     assert {weight.dtype for weight in written.values()} == {torch.bfloat16}
@@ -142,49 +139,37 @@ def test_a_diverged_training_is_refused_and_writes_nothing(base: ModelFolder) ->
     assert not Path("slm").exists()
 
 
-def test_several_processes_on_a_cpu_need_deepspeed() -> None:
-    with pytest.raises(InputError, match=r"finetune.processes: 2: needs DeepSpeed"):
-        plan(Path("slm"), PLACEMENT, changed(deepspeed="auto", processes=2), SEED, 10)
-
-
-def test_one_process_without_deepspeed_sees_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """trl refuses `nn.DataParallel`, which transformers takes for several GPUs."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    pair = PLACEMENT.model_copy(update={"device": "cuda"})
-    with pytest.raises(InputError, match=r"^finetune.deepspeed: off: 2 GPUs are visible; expected"):
-        plan(Path("slm"), pair, changed(deepspeed="off"), SEED, 10)
-    assert plan(Path("slm"), pair, changed(deepspeed="auto"), SEED, 10).deepspeed
-
-
-def test_a_cpu_trains_without_deepspeed_unless_it_is_on() -> None:
-    plans = {
-        mode: plan(Path("slm"), PLACEMENT, changed(deepspeed=mode), SEED, 10)
-        for mode in ("auto", "on")
-    }
-    assert not plans["auto"].deepspeed
-    assert plans["on"].deepspeed
-    assert not plans["on"].bf16
-
-
-def test_zero_3_without_deepspeed_is_refused() -> None:
-    expected = r"finetune.zero: 3-offload: needs DeepSpeed, expected 2 or finetune.deepspeed: on"
-    with pytest.raises(InputError, match=expected):
-        plan(Path("slm"), PLACEMENT, changed(deepspeed="auto", zero="3-offload"), SEED, 10)
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"processes": 2}, "finetune.processes: 2: needs DeepSpeed"),
+        (
+            {"zero": "3-offload"},
+            "finetune.zero: 3-offload: needs DeepSpeed, expected 2 or finetune.deepspeed: on",
+        ),
+    ],
+    ids=["processes", "zero 3"],
+)
+def test_a_cpu_trains_without_deepspeed_unless_it_is_on(
+    fields: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        planned(deepspeed="auto", **fields)
+    assert not planned(deepspeed="auto").deepspeed
+    assert planned(deepspeed="on", **fields).deepspeed
+    assert not planned(deepspeed="on").bf16
 
 
 def test_a_cpu_trains_in_bfloat16_but_not_in_float16() -> None:
     for dtype, bf16 in {"float32": False, "bfloat16": True, "float16": False}.items():
-        pair = PLACEMENT.model_copy(update={"dtype": dtype})
-        assert plan(Path("slm"), pair, PARAMS, SEED, 10).bf16 == bf16
+        assert planned(PLACEMENT.model_copy(update={"dtype": dtype})).bf16 == bf16
 
 
 def test_gradient_checkpointing_changes_no_loss(base: ModelFolder) -> None:
     rows = problems(12)
     kept = finetune(base, rows, Path("kept"), PLACEMENT, PARAMS, SEED)
-    again = finetune(
-        base, rows, Path("again"), PLACEMENT, changed(gradient_checkpointing="on"), SEED
-    )
+    params = changed(gradient_checkpointing="on")
+    again = finetune(base, rows, Path("again"), PLACEMENT, params, SEED)
     assert again != kept  # trl's loss over tiles rounds differently
     assert again == pytest.approx(kept, rel=1e-4)
 
@@ -222,13 +207,15 @@ def test_a_gpu_trains_under_deepspeed_in_the_pairs_precision(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     whole = PLACEMENT.model_copy(update={"device": "auto"})
     half = whole.model_copy(update={"dtype": "bfloat16"})
-    auto = changed(deepspeed="auto", processes=2)
-    assert plan(Path("slm"), whole, auto, SEED, 10).deepspeed
-    assert not plan(Path("slm"), whole, auto, SEED, 10).bf16
-    assert plan(Path("slm"), half, auto, SEED, 10).bf16
-    assert plan(Path("slm"), half, auto, SEED, 10).checkpointing
-    assert not plan(
-        Path("slm"), half, changed(gradient_checkpointing="off", deepspeed="auto"), SEED, 10
-    ).checkpointing
+    of_whole = planned(whole, deepspeed="auto", processes=2)
+    assert of_whole.deepspeed
+    assert not of_whole.bf16
+    of_half = planned(half, deepspeed="auto", processes=2)
+    assert of_half.bf16
+    assert of_half.checkpointing
+    assert not planned(half, gradient_checkpointing="off", deepspeed="auto").checkpointing
     with pytest.raises(InputError, match="expected at most 2, one per GPU"):
-        plan(Path("slm"), half, auto.model_copy(update={"processes": 4}), SEED, 10)
+        planned(half, deepspeed="auto", processes=4)
+    # trl refuses `nn.DataParallel`, which transformers takes for several GPUs.
+    with pytest.raises(InputError, match=r"^finetune.deepspeed: off: 2 GPUs are visible; expected"):
+        planned(whole, deepspeed="off")
