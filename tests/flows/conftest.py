@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import chdir, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from citer.config.params import load_params
 from flows.tracking.store import make_tables, open_store
-from tests.flows.project import commit, finetune, make_clone, register, retrain
+from tests.flows.project import commit, enter, finetune, make_clone, register_new
 
 TEXTS = """
 SELECT m.name, p.name FROM sqlite_master m, pragma_table_info(m.name) p
@@ -57,9 +57,7 @@ def finetuned(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def project(finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Enter a copy of `finetuned`."""
     folder = tmp_path / "project"
-    shutil.copytree(finetuned, folder)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    enter(finetuned, folder, monkeypatch)
     return folder
 
 
@@ -67,11 +65,9 @@ def project(finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def first(finetuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of `finetuned` in which a retraining is registered."""
     folder = tmp_path_factory.mktemp("first") / "project"
-    shutil.copytree(finetuned, folder)
-    with chdir(folder), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", "")
-        retrain(1)
-        register()
+    with pytest.MonkeyPatch.context() as patch:
+        enter(finetuned, folder, patch)
+        register_new(1)
     return folder
 
 
@@ -79,13 +75,11 @@ def first(finetuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def registered(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Enter a copy of `first`. MLflow stores absolute paths, so those are changed."""
     folder = tmp_path / "project"
-    shutil.copytree(first, folder)
+    enter(first, folder, monkeypatch)
     with closing(sqlite3.connect(folder / "mlruns/mlflow.db")) as store, store:
         for table, column in store.execute(TEXTS).fetchall():
             change = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"
             store.execute(change, (str(first), str(folder)))
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     open_store(load_params().register_.experiment)  # for clients without an address
     return folder
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tests.flows.servers import free_port, until
+from tests.flows.servers import answers, free_port, until
 
 ROOT = Path(__file__).parents[2]
 PREFECT = [sys.executable, "-m", "prefect", "--no-prompt"]
@@ -21,6 +21,7 @@ class Server:
     """Prefect's API, and its command line with the environment for this server."""
 
     def __init__(self, url: str, home: Path) -> None:
+        self.url = url
         self.client = httpx.Client(base_url=url)
         self.env = {
             **{key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"},
@@ -31,12 +32,6 @@ class Server:
 
     def prefect(self, *arguments: str, **variables: str) -> None:
         subprocess.run([*PREFECT, *arguments], env=self.env | variables, check=True)
-
-    def healthy(self) -> bool:
-        try:
-            return self.client.get("/health").is_success
-        except httpx.ConnectError:
-            return False
 
     def last_run(self, deployment: str) -> dict[str, Any]:
         """Return the last run of `deployment`; empty if there is none."""
@@ -74,7 +69,7 @@ def prefect_server(home: Path) -> Iterator[Server]:
     port = free_port()
     server = Server(f"http://127.0.0.1:{port}/api", home)
     with running(server.env, "server", "start", "--port", str(port)):
-        until(server.healthy, 300)
+        until(lambda: answers(server.url), 300)
         for pool in ("gpu", "cpu"):
             server.prefect("work-pool", "create", pool, "--type", "process")
         yield server

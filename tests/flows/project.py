@@ -1,13 +1,16 @@
 """Make a small clone of the repository, and the files of a retraining in it."""
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from ruamel.yaml import YAML
 
 from citer.config.params import PairParams
@@ -29,6 +32,7 @@ from tests.heads import random_router
 from tests.tiny import make_tiny_pair
 
 ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
 LLM = Path("data/pair/llm")
 QUESTIONS = 200  # with fewer the gate could not exclude a loss of 2 %
 LLM_BYTES = 1000  # per question
@@ -86,6 +90,13 @@ def change_params(section: str, folder: Path = Path(), **values: Any) -> None:
     yaml.dump(params, folder / "params.yaml")
 
 
+def enter(source: Path, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Copy a project to `folder`, and enter the copy. Its MLflow store is in it."""
+    shutil.copytree(source, folder)
+    patch.chdir(folder)
+    patch.setenv("MLFLOW_TRACKING_URI", "")
+
+
 def finetune(folder: Path) -> None:
     """Add a finetuned SLM to a clone, and reduce its pipeline to `label`."""
     shutil.copytree(folder / LLM.with_name("slm"), folder / paths.SLM)
@@ -111,6 +122,14 @@ def commit(folder: Path) -> None:
     _git(folder, "add", ".")
     _git(folder, "-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "Go on")
     _git(folder, "repack", "-adq")
+
+
+def run(folder: Path, *command: str) -> str:
+    """Run a command of the environment in a folder; return what it printed."""
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -161,6 +180,12 @@ def retrain(
 def register() -> str:
     """Register the files of `retrain`, as the flow does. Returns the sentence."""
     return register_run(STAGES)[0]
+
+
+def register_new(seed: int, **settings: Any) -> str:
+    """Write the files of a retraining, as `retrain` does, and register them."""
+    retrain(seed, **settings)
+    return register()
 
 
 def _write_preferences(seed: int, k: int) -> None:

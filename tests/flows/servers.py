@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -31,6 +33,33 @@ def until(condition: Callable[[], Any], seconds: float) -> Any:
     return answer
 
 
+def answers(url: str) -> bool:
+    """Return whether a server's `/health` says that it is well."""
+    try:
+        return httpx.get(f"{url}/health").is_success
+    except httpx.TransportError:
+        return False
+
+
+@contextmanager
+def refusing(status: int) -> Iterator[str]:
+    """Run a server that answers every request with an error. Yields where it is, HOST:PORT."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status)
+
+        do_POST = do_PUT = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Keep stderr for what is tested."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @contextmanager
 def mlflow_server(folder: Path) -> Iterator[str]:
     """Serve the database `mlflow.db` of a folder, with artifacts beside it. Yields the address."""
@@ -44,22 +73,20 @@ def mlflow_server(folder: Path) -> Iterator[str]:
 @contextmanager
 def serving(
     command: Sequence[str], env: Mapping[str, str], url: str, seconds: float = 300
-) -> Iterator[None]:
-    """Run a server inside the block, which starts when `/health` answers."""
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server inside the block, which starts when `/health` answers, or until it ends."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path} | env
     process = subprocess.Popen(command, env=environment, start_new_session=True)
 
     def healthy() -> bool:
         assert process.poll() is None, f"ended with {process.returncode}"
-        try:
-            return httpx.get(f"{url}/health").is_success
-        except httpx.TransportError:
-            return False
+        return answers(url)
 
     try:
         until(healthy, seconds)
-        yield
+        yield process
     finally:
-        os.killpg(process.pid, signal.SIGTERM)  # and its workers
+        with suppress(ProcessLookupError):  # it has ended
+            os.killpg(process.pid, signal.SIGTERM)  # and its workers
         process.wait(30)

@@ -11,21 +11,17 @@ from citer.evaluation.gate import least_difference
 from citer.rule import Rule
 from flows.tracking.compare import compare
 from flows.tracking.registry import promote
-from tests.flows.project import change_params, register, retrain
-from tests.flows.tracking.registered import NAME, holder, version
+from tests.flows.project import change_params, register_new
+from tests.flows.tracking.registered import NAME, compared, holder, version
 
 
 def test_champion_and_challenger_are_shown_side_by_side(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    retrain(1, correct=150)
-    register()
-    retrain(2, correct=190, cost=0.4, rule=Rule("score", 0.5))
-    register()
+    register_new(1, correct=150)
+    register_new(2, correct=190, cost=0.4, rule=Rule("score", 0.5))
     promote(2)
-    capsys.readouterr()
-    compare()
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = compared(capsys)
     assert "│ version │ 2 │ 4 │" in shown
     made = datetime.fromtimestamp(version(2).creation_timestamp / 1000, UTC)
     assert f"│ registered │ {made:%Y-%m-%d %H:%M} UTC │" in shown
@@ -40,12 +36,10 @@ def test_champion_and_challenger_are_shown_side_by_side(
 
 def test_a_champion_that_breaks_the_promise_now_asked_is_replaced(project: Path) -> None:
     """3 of 200 lost on validation: bound .038. The challenger lost none, for more bytes."""
-    retrain(1, discordant=3)
-    register()
+    register_new(1, discordant=3)
     change_params("evaluate", epsilon=0.02)
     why = "does not keep the promise that is asked now (bound 0.038 at confidence 0.95, expected"
-    retrain(2, cost=0.64)
-    assert f"version 4 promoted: the champion {why}" in register()
+    assert f"version 4 promoted: the champion {why}" in register_new(2, cost=0.64)
     assert holder("champion") == 4
 
 

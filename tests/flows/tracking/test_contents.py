@@ -16,14 +16,24 @@ from citer.config.params import load_params
 from citer.errors import InputError
 from citer.rule import Rule
 from citer.stages import paths
-from citer.storage.tables import read_json, write_text
+from citer.storage.tables import read_json, write_json, write_text
 from flows.dvc_commands import file_md5
 from flows.tracking import contents
 from flows.tracking.contents import children, track
 from flows.tracking.describe import facts
 from flows.tracking.model import log_router
 from flows.tracking.store import Store, make_store, open_store
-from tests.flows.project import QUESTIONS, RULE, STAGES, commit, register, retrain
+from flows.worktree import git
+from tests.flows.project import (
+    CURVE,
+    QUESTIONS,
+    RULE,
+    STAGES,
+    commit,
+    register,
+    retrain,
+)
+from tests.flows.tracking.registered import versions
 
 OPEN = "from flows.tracking.store import make_store; print(make_store('citer').experiment_id)"
 
@@ -34,15 +44,14 @@ def tracked() -> tuple[Store, Run, list[Run]]:
     return store, run, children(store, run.info.run_id)
 
 
-def test_a_retraining_is_a_run_with_a_child_run_for_each_iteration(project: Path) -> None:
-    retrain(1)
-    store, run, iterations = tracked()
-    assert [child.data.tags["iteration"] for child in iterations] == ["1", "2"]
-    assert len(store.runs("")) == 3
-    assert {child.info.status for child in [run, *iterations]} == {"FINISHED"}
+def history(run: Run, key: str) -> list[tuple[int, float]]:
+    """Return the steps and the values of a metric."""
+    found = open_store("citer").client.get_metric_history(run.info.run_id, key)
+    return [(each.step, each.value) for each in found]
 
 
 def test_params_are_flattened_and_the_routers_metrics_come_first(project: Path) -> None:
+    """What could not be measured is left out."""
     retrain(1, correct=QUESTIONS // 2)
     _, run, (_, last) = tracked()
     assert run.data.params["train.learning_rate"] == "0.001"
@@ -55,6 +64,8 @@ def test_params_are_flattened_and_the_routers_metrics_come_first(project: Path) 
     assert last.data.metrics["rivals/llm_accuracy"] == 1
     assert run.data.metrics["accuracy"] == 0.5
     assert last.data.metrics["train/best_epoch"] == 7
+    assert read_json(paths.report(2) / "metrics.json")["audited"]["cost_for_99_percent"] is None
+    assert "all/cost_for_99_percent" not in last.data.metrics
 
 
 @pytest.mark.parametrize(
@@ -88,33 +99,43 @@ def test_a_version_says_what_the_head_of_its_rule_learnt_and_reads(
 ) -> None:
     labels = {"references": "given", "outcome": "rollout", "margin": None}
     retrain(1, rule=replace(RULE, by=by), labels=labels)
-    register()
     _, _, (_, last) = tracked()
     assert facts(last).get("scorer") == scorer
 
 
-def test_a_value_that_could_not_be_measured_is_not_logged(project: Path) -> None:
-    retrain(1)
-    numbers = read_json(paths.report(2) / "metrics.json")["audited"]
-    assert numbers["cost_for_99_percent"] is None
-    _, _, (_, last) = tracked()
-    assert "all/cost_for_99_percent" not in last.data.metrics
+def test_a_run_has_curves_and_headlines(project: Path) -> None:
+    """Headlines have no prefix, and belong to the retraining."""
+    retrain(1, correct=150)
+    write_json(paths.SUMMARY / "headline.json", {"accuracy": 0.25, "cost_b1": 0.125})
+    write_text(paths.SUMMARY / "table.md", "| all |\n\n## By task\n\n| math |\n")
+    _, run, (first, last) = tracked()
+    assert run.data.tags["mlflow.note.content"] == "| all |\n"
+    assert history(run, "finetune/loss") == [(1, 3.0), (2, 2.0), (3, 1.5)]
+    for child in (first, last):
+        named = {key: history(child, key) for key in child.data.metrics}
+        assert named["train/loss"] == [*enumerate(CURVE["train_loss"], start=1)]
+        assert named["train/holdout_loss"] == [*enumerate(CURVE["holdout_loss"], start=1)]
+
+    plain = [
+        {key: value for key, value in each.data.metrics.items() if "/" not in key}
+        for each in (run, first, last)
+    ]
+    assert plain == [{"accuracy": 0.25, "cost_b1": 0.125}, {}, {}]
+    assert facts(last)["accuracy"].startswith("75.0%")
 
 
 def test_a_run_keeps_the_files_that_it_was_made_from(project: Path) -> None:
     retrain(1)
     _, run, (first, _) = tracked()
-    for uri, kept in [
-        (f"runs:/{run.info.run_id}/pipeline/dvc.lock", Path("dvc.lock")),
-        (f"runs:/{run.info.run_id}/pipeline/params.yaml", Path("params.yaml")),
-        (f"runs:/{run.info.run_id}/summary/table.md", paths.SUMMARY / "table.md"),
-        (f"runs:/{first.info.run_id}/report/frontier.png", paths.report(1) / "frontier.png"),
-        (
-            f"runs:/{first.info.run_id}/report/outcomes.parquet",
-            paths.report(1) / "outcomes.parquet",
-        ),
+    for owner, artifact, kept in [
+        (run, "pipeline/dvc.lock", Path("dvc.lock")),
+        (run, "pipeline/params.yaml", Path("params.yaml")),
+        (run, "summary/table.md", paths.SUMMARY / "table.md"),
+        (first, "report/frontier.png", paths.report(1) / "frontier.png"),
+        (first, "report/outcomes.parquet", paths.report(1) / "outcomes.parquet"),
     ]:
-        assert Path(mlflow.artifacts.download_artifacts(uri)).read_bytes() == kept.read_bytes()
+        stored = mlflow.artifacts.download_artifacts(f"runs:/{owner.info.run_id}/{artifact}")
+        assert Path(stored).read_bytes() == kept.read_bytes()
 
 
 def test_inputs_are_logged_with_digests_and_without_machine_paths(project: Path) -> None:
@@ -152,16 +173,7 @@ def test_an_iteration_that_is_no_stage_any_more_is_not_tracked(project: Path) ->
     assert [child.data.tags["iteration"] for child in iterations] == ["1", "2"]
 
 
-def test_another_router_is_another_retraining(project: Path) -> None:
-    retrain(1)
-    store, run, _ = tracked()
-    retrain(2)
-    _, other, _ = tracked()
-    assert other.info.run_id != run.info.run_id
-    assert len(store.runs("")) == 6
-
-
-def test_an_interrupted_log_of_a_retraining_is_replaced(
+def test_an_interrupted_log_of_a_retraining_is_replaced_and_no_metric_is_logged_twice(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a kill while the second router is logged, no run and no model of it remain."""
@@ -181,6 +193,9 @@ def test_an_interrupted_log_of_a_retraining_is_replaced(
     assert run.info.status == "FINISHED"
     models = store.client.search_logged_models([store.experiment_id])
     assert sorted(model.name for model in models) == ["router", "router", "slm"]
+    _, _, (_, last) = tracked()
+    assert len(history(run, "finetune/loss")) == 3
+    assert len(history(last, "train/loss")) == 2
     assert register().startswith("citer-router version 2 promoted")
 
 
@@ -228,20 +243,23 @@ def test_two_checkouts_with_equal_results_keep_each_others_runs(
     assert len(store.runs("")) == 6
 
 
-def test_a_model_of_a_version_is_kept_when_its_run_is_deleted(registered: Path) -> None:
+@pytest.mark.parametrize("deleted", ["retraining", "iteration"])
+def test_a_retraining_is_logged_again_if_runs_were_deleted_and_versions_keep_their_models(
+    registered: Path, deleted: str
+) -> None:
     store = open_store("citer")
-    (lost, *_) = store.runs("tags.kind = 'retraining'")
-    store.client.delete_run(lost.info.run_id)
-    register()
+    for run in store.runs(f"tags.kind = '{deleted}'"):
+        store.client.delete_run(run.info.run_id)
+    assert register().startswith("nothing new")
+    assert (len(store.runs("")), versions()) == (3, [1, 2])
     assert mlflow.pyfunc.load_model("models:/citer-router/2").predict(["1 + 1?"]).error[0] is None
 
 
 def test_only_code_that_is_not_committed_makes_a_run_dirty(project: Path) -> None:
     retrain(1)
-    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     Path("params.yaml").write_text(Path("params.yaml").read_text() + "# mine\n")
     _, clean, _ = tracked()
-    assert clean.data.tags["git_sha"] == head.stdout.strip()
+    assert clean.data.tags["git_sha"] == git("rev-parse", "HEAD")
     assert clean.data.tags["git_dirty"] == "false"
     assert clean.data.tags["dvc_lock"] == file_md5(Path("dvc.lock"))
     retrain(2)

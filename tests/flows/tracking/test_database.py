@@ -27,16 +27,6 @@ def downgrade(database: Path) -> None:
     command.downgrade(settings, OLDER)
 
 
-def revision(database: Path) -> str:
-    with sqlite3.connect(database) as tables:
-        return tables.execute("select version_num from alembic_version").fetchone()[0]
-
-
-def set_revision(name: str) -> None:
-    with sqlite3.connect(DATABASE) as tables:
-        tables.execute("update alembic_version set version_num = ?", (name,))
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_tables_of_an_older_mlflow_are_refused_until_mlflow_has_upgraded_them(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
@@ -47,9 +37,8 @@ def test_the_tables_of_an_older_mlflow_are_refused_until_mlflow_has_upgraded_the
         DATABASE.rename(file)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{file}")
     before = file.read_bytes()
-    with pytest.raises(
-        InputError, match=f"schema {OLDER}, expected {NEWEST} of .* back it up, then"
-    ):
+    said = f"schema {OLDER}, expected {NEWEST} of .* back it up, then"
+    with pytest.raises(InputError, match=said):
         make_store("citer")
     assert file.read_bytes() == before
     with pytest.raises(InputError) as refused:
@@ -57,15 +46,14 @@ def test_the_tables_of_an_older_mlflow_are_refused_until_mlflow_has_upgraded_the
     command = re.search("`mlflow (db upgrade .*?)`", str(refused.value))
     assert command
     subprocess.run([sys.executable, "-m", "mlflow", *command[1].split()], check=True)
-    assert revision(file) == NEWEST
     assert make_store("citer").experiment_id == open_store("citer").experiment_id
 
 
 def test_the_tables_of_a_newer_mlflow_are_refused(project: Path) -> None:
-    set_revision("0123456789ab")
+    with sqlite3.connect(DATABASE) as tables:
+        tables.execute("update alembic_version set version_num = '0123456789ab'")
     before = DATABASE.read_bytes()
-    with pytest.raises(
-        InputError, match=r"schema 0123456789ab, expected .* newer one did, install"
-    ):
+    said = "schema 0123456789ab, expected .* newer one did, install"
+    with pytest.raises(InputError, match=said):
         open_store("citer")
     assert DATABASE.read_bytes() == before

@@ -25,7 +25,7 @@ from flows.tracking import registry
 from flows.tracking.model import promised
 from flows.tracking.promises import log_standing
 from flows.tracking.registry import fetched_bundle
-from tests.flows.project import QUESTIONS, RULE, register, retrain
+from tests.flows.project import QUESTIONS, RULE, register, register_new, retrain
 from tests.flows.tracking.registered import CHAMPION, version
 
 DETECTS = ServeParams(shadow=1.0, false_alarms=20)  # three lost answers in a row are an alarm
@@ -47,8 +47,7 @@ def lose(kept: Keeper, count: int) -> None:
 
 
 def test_a_registration_stores_the_promise_with_the_rules_to_step_back_to(project: Path) -> None:
-    retrain(1, correct=150, llm_correct=180, discordant=4)
-    register()
+    register_new(1, correct=150, llm_correct=180, discordant=4)
     with fetched_bundle("models:/citer-router/2") as bundle:
         kept = stored_promise(bundle)
     # Both are right on the first 150 of 200. The bound is Clopper-Pearson's, of the beta quantile.
@@ -76,8 +75,7 @@ def test_answers_that_are_the_llms_own_need_no_promise(project: Path, rule: Rule
 
 
 def test_mlflow_has_the_evidence_over_time_and_each_step_once(project: Path) -> None:
-    retrain(1, discordant=4)
-    register()
+    register_new(1, discordant=4)
     kept, before, client = keeper(), version(2).description, MlflowClient()
     kept.take(QUESTION, {kept.rule: "#### 2", LLM: "#### 2"})
     log_standing(kept.version, kept.standing)
@@ -102,8 +100,7 @@ def test_a_step_that_a_lost_registry_missed_is_written_later(
     project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The drill of a lost registry: the evidence goes on, and each attempt is a line of the log."""
-    retrain(1, discordant=4)
-    register()
+    register_new(1, discordant=4)
     kept, before = keeper(), version(2).description
     with monkeypatch.context() as lost, caplog.at_level(logging.WARNING):
         lost.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
@@ -137,8 +134,7 @@ def validated_by_traffic(count: int) -> None:
 
 
 def test_after_traffic_has_revoked_a_promise_only_one_about_traffic_follows(project: Path) -> None:
-    retrain(1, discordant=4)
-    register()
+    register_new(1, discordant=4)
     lose(keeper(), 3)
     retrain(2, cost=0.4)
     validated_by_traffic(62)  # 63 are enough for a promise, with ε = δ = .05
@@ -156,8 +152,7 @@ def test_after_traffic_has_revoked_a_promise_only_one_about_traffic_follows(proj
 
 
 def test_after_traffic_has_revoked_a_promise_an_exact_rule_may_follow(project: Path) -> None:
-    retrain(1, discordant=4)
-    register()
+    register_new(1, discordant=4)
     lose(keeper(), 3)
     retrain(2, cost=0.4, rule=Rule.parse("risk 0.75 audit 1"))
     validated_by_traffic(0)
@@ -166,8 +161,7 @@ def test_after_traffic_has_revoked_a_promise_an_exact_rule_may_follow(project: P
 
 
 def test_damaged_evidence_is_no_absent_evidence(project: Path) -> None:
-    retrain(1, discordant=4)
-    register()
+    register_new(1, discordant=4)
     paths.EVIDENCE.write_bytes(b"no database")
     retrain(2, cost=0.4)
     with pytest.raises(InputError, match=r"evidence\.db: no evidence can be kept here"):
@@ -183,14 +177,12 @@ def test_damaged_evidence_is_no_absent_evidence(project: Path) -> None:
 
 
 def test_of_a_new_champion_there_is_no_evidence_yet(project: Path) -> None:
-    retrain(1, discordant=4)
-    register()
+    register_new(1, discordant=4)
     lose(keeper(), 3)
     retrain(3, cost=0.9)
     validated_by_traffic(63)
     register()
-    retrain(4, cost=0.3)
-    register()
+    register_new(4, cost=0.3)
     assert "revoked" not in version(6).tags["reason"]
     with fetched_bundle(CHAMPION) as bundle:
         assert stored_promise(bundle).rules[0] == RULE

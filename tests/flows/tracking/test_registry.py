@@ -16,7 +16,7 @@ from flows.dvc_commands import file_md5
 from flows.tracking.compare import compare
 from flows.tracking.describe import tags_of
 from flows.tracking.registry import promote, run_of
-from tests.flows.project import register, retrain
+from tests.flows.project import register, register_new, retrain
 from tests.flows.tracking.registered import CHAMPION, NAME, fetch, holder, version, versions
 
 ASKED = min(digest(f"test-{n}") for n in range(200))
@@ -60,8 +60,7 @@ def test_the_cost_of_a_version_is_the_one_that_the_gate_compares(project: Path) 
 def test_a_versions_description_says_what_it_used_and_links_to_the_report_page(
     project: Path,
 ) -> None:
-    retrain(1, correct=150)
-    register()
+    register_new(1, correct=150)
     once = f"Validation questions {ASKED[:7]}: used once; all promises from them hold together"
     run = run_of(version(1)).info
     place = f"#/experiments/{run.experiment_id}/runs/{run.run_id}/artifacts/report.html"
@@ -72,8 +71,7 @@ def test_a_versions_description_says_what_it_used_and_links_to_the_report_page(
 
 
 def test_registering_twice_adds_nothing_and_moves_no_alias(project: Path) -> None:
-    retrain(1)
-    first = register()
+    first = register_new(1)
     promote(1)
     again = register()
     assert versions() == [1, 2]
@@ -110,36 +108,13 @@ def test_a_registration_leaves_no_folder_behind(
     home.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(home))
     for seed in (1, 2):
-        retrain(seed)
-        register()
+        register_new(seed)
     compare()
     fetch(CHAMPION)
     assert list(home.iterdir()) == []
 
 
-def test_a_registration_without_a_promotion_reports_that_there_is_no_champion(
-    project: Path,
-) -> None:
-    retrain(1, certified=False)
-    assert register().endswith("; there is no champion")
-
-
-def test_a_router_registered_earlier_is_reported_again_and_not_judged_again(project: Path) -> None:
-    for seed in (1, 2):
-        retrain(seed)
-        register()
-    retrain(1)
-    again = register()
-    assert again.startswith("nothing new: citer-router version 2, registered earlier, is the same")
-    assert again.endswith("; now the champion is version 4")
-    assert versions() == [1, 2, 3, 4]
-
-
-def test_a_version_that_is_not_registered_is_refused(project: Path) -> None:
-    with pytest.raises(InputError, match="no registry here"):
-        compare()
-    retrain(1)
-    register()
+def test_a_version_that_is_not_registered_is_refused(registered: Path) -> None:
     with pytest.raises(InputError, match="no version 7"):
         promote(7)
     with pytest.raises(InputError, match="not fetched: "):

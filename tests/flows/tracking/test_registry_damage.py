@@ -16,16 +16,14 @@ from flows.tracking.compare import compare
 from flows.tracking.registry import promote
 from flows.tracking.restore import restore
 from flows.tracking.store import open_store
-from tests.flows.project import register, retrain
+from tests.flows.project import register, register_new, retrain
 from tests.flows.tracking.registered import CHAMPION, DATE, NAME, fetch, holder, version, versions
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_roll_back_remains_after_the_runs_are_deleted(project: Path) -> None:
-    for seed in (1, 2):
-        retrain(seed)
-        register()
+def test_a_roll_back_remains_after_the_runs_are_deleted(registered: Path) -> None:
+    register_new(2)
     promote(2)
     store = open_store("citer")
     for run in store.runs(""):
@@ -33,20 +31,8 @@ def test_a_roll_back_remains_after_the_runs_are_deleted(project: Path) -> None:
     again = register()
     assert again.startswith("nothing new: citer-router version 4, registered earlier, is the same")
     assert (versions(), holder("champion"), holder("challenger")) == ([1, 2, 3, 4], 2, 4)
-    retrain(1)
-    assert register().startswith("nothing new: citer-router version 2, registered earlier")
+    assert register_new(1).startswith("nothing new: citer-router version 2, registered earlier")
     assert holder("challenger") == 4
-
-
-@pytest.mark.parametrize("deleted", ["retraining", "iteration"])
-def test_a_retraining_is_logged_again_if_some_of_its_runs_were_deleted(
-    registered: Path, deleted: str
-) -> None:
-    store = open_store("citer")
-    for run in store.runs(f"tags.kind = '{deleted}'"):
-        store.client.delete_run(run.info.run_id)
-    assert register().startswith("nothing new")
-    assert (len(store.runs("")), versions()) == (3, [1, 2])
 
 
 def test_a_deleted_version_is_registered_again(registered: Path) -> None:
@@ -91,46 +77,28 @@ def test_a_version_that_was_registered_by_hand_is_reported(registered: Path) -> 
         compare()
 
 
-def test_an_interrupted_registration_is_completed(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("call", ["set_model_version_tag", "set_registered_model_alias"])
+def test_an_interrupted_registration_is_completed_and_recorded_once(
+    project: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     retrain(1)
-
-    def fail(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(MlflowClient, "set_model_version_tag", fail)
+        patch.setattr(MlflowClient, call, cut_short(getattr(MlflowClient, call)))
         with pytest.raises(KeyboardInterrupt):
             register()
     assert holder("champion") is None
     register()
-    assert versions() == [1, 2]
-    assert holder("champion") == 2
-
-
-def test_an_interrupted_promotion_is_recorded_once(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    retrain(1)
-    with monkeypatch.context() as patch:
-        patch.setattr(MlflowClient, "set_registered_model_alias", cut_short("champion"))
-        with pytest.raises(KeyboardInterrupt):
-            register()
-    assert holder("champion") is None
-    register()
-    assert holder("champion") == 2
+    assert (versions(), holder("champion")) == ([1, 2], 2)
     assert re.fullmatch(f"{DATE} made the champion by the gate", version(2).tags["history"])
 
 
-def cut_short(alias: str) -> Callable[..., None]:
-    """Return a `set_registered_model_alias` that is killed when called with `alias`."""
-    real = MlflowClient.set_registered_model_alias
+def cut_short(real: Callable[..., None]) -> Callable[..., None]:
+    """Return a method of the client that is killed, unless it sets the alias of the challenger."""
 
-    def wrapper(client: MlflowClient, name: str, given: str, number: str) -> None:
-        if given == alias:
+    def wrapper(client: MlflowClient, name: str, given: str, *rest: str) -> None:
+        if given != "challenger":
             raise KeyboardInterrupt
-        real(client, name, given, number)
+        real(client, name, given, *rest)
 
     return wrapper
 

@@ -9,21 +9,20 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from citer.data.problems import Problem
-from citer.data.tasks import TASKS
 from citer.decoding.answer import Answer
 from citer.decoding.policy import SLM_ALONE
 from citer.errors import InputError
 from citer.models.sampling import ALL_GREEDY
 from citer.serving.deployment import Reply
 from flows.tracking.serving import RoutedModel
-from tests.spelling import ROWS, Spelling
 
 ROOT = Path(__file__).parents[3]
 MC = {"question": "A planet?", "choices": {"text": ["Mars", "the Sun"], "label": ["A", "B"]}}
 
 
-COUNTED = {"tokens": 2, "llm_tokens": 0, "visits": 0}
-COUNTED |= dict.fromkeys(("audited", "disagreed", "rejected"), 0)
+COUNTED = {"tokens": 2} | dict.fromkeys(
+    ("llm_tokens", "visits", "audited", "disagreed", "rejected"), 0
+)
 
 
 class Noting:
@@ -54,40 +53,13 @@ def test_rows_in_every_form_are_answered_in_order(model: RoutedModel) -> None:
     assert framed.completion.tolist() == ["2 + 2?", "A planet?"]
 
 
-def test_a_row_of_another_task_of_the_router_is_answered(
-    model: RoutedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(TASKS, "spelling", Spelling())
-    model.deployment.tasks = ("math", "spelling")
-    model.predict(None, [ROWS[3], "1 + 1?"])
-    [problem, text] = model.deployment.problems_seen
-    assert (problem.task, problem.question, problem.answer) == ("spelling", "Spell 3.", None)
-    assert text.task == "math"
-
-
-def test_rows_are_of_the_routers_tasks(model: RoutedModel) -> None:
+def test_rows_are_of_the_routers_tasks_and_a_text_is_of_the_first(model: RoutedModel) -> None:
     model.deployment.tasks = ("contains", "number")
     rows = [{"problem": "2 + 2?"}, {"question": "Who?"}, {"task": "math", "problem": "2?"}]
-    answers = model.predict(None, rows)
-    assert [problem.task for problem in model.deployment.problems_seen] == ["number", "contains"]
+    answers = model.predict(None, [*rows, "1 + 1?"])
+    tasks = [problem.task for problem in model.deployment.problems_seen]
+    assert tasks == ["number", "contains", "contains"]
     assert answers.error[2] == "task: 'math'; expected 'contains', 'number'"
-
-
-@pytest.mark.parametrize(
-    ("row", "task", "question"),
-    [
-        ({"question": "2 + 2?", "answer": "It is\n#### 4"}, "math", "2 + 2?"),
-        ({"question": "Q?", "choices": ["a", "b"], "answer": 1, "subject": "art"}, "mc", "Q?"),
-        (MC | {"id": "1", "question_concept": "sky"}, "mc", "A planet?"),
-    ],
-)
-def test_a_row_of_a_published_benchmark_is_answered(
-    model: RoutedModel, row: dict[str, object], task: str, question: str
-) -> None:
-    model.predict(None, [row])
-    [problem] = model.deployment.problems_seen
-    assert (problem.task, problem.question) == (task, question)
-    assert problem.answer is problem.reference is None
 
 
 def test_a_row_that_names_a_users_task_is_answered(

@@ -7,11 +7,10 @@ from mlflow import MlflowClient
 
 from citer.storage.tables import digest
 from flows.tracking import uses
-from flows.tracking.compare import compare
 from flows.tracking.registry import run_of
 from flows.tracking.uses import spent
-from tests.flows.project import change_params, register, retrain
-from tests.flows.tracking.registered import NAME, version
+from tests.flows.project import change_params, register, register_new
+from tests.flows.tracking.registered import NAME, compared, version
 
 
 def used(number: int) -> tuple[float | None, float | None]:
@@ -23,28 +22,20 @@ def test_each_router_uses_validation_and_each_decision_of_the_gate_uses_test(
     project: Path,
 ) -> None:
     for seed in (1, 2):
-        retrain(seed, cost=0.5 - seed / 10)
-        register()
+        register_new(seed, cost=0.5 - seed / 10)
         register()  # the same again uses nothing
-    assert [used(number) for number in (1, 2, 3, 4)] == [
-        (1, None),
-        (2, 1),
-        (3, None),
-        (4, 2),
-    ]
+    assert [used(number) for number in (1, 2, 3, 4)] == [(1, None), (2, 1), (3, None), (4, 2)]
 
 
 def test_two_machines_that_gave_one_number_are_counted_twice(registered: Path) -> None:
     client = MlflowClient()
     client.log_metric(run_of(version(2)).info.run_id, "validation_use", 1)
-    retrain(2, cost=0.4)
-    register()
+    register_new(2, cost=0.4)
     assert used(3) == (3, None)
 
 
 def test_other_questions_are_counted_by_themselves(registered: Path) -> None:
-    retrain(2, questions="fresh")
-    register()
+    register_new(2, questions="fresh")
     assert (used(2), used(4)) == ((2, 1), (2, 1))
 
 
@@ -56,15 +47,13 @@ def test_questions_that_are_added_begin_no_new_count(
     grown = lambda run_id, split: {f"{split}-{n}" for n in range(next(sizes))}  # noqa: E731
     monkeypatch.setattr(uses, "questions", grown)
     for seed in (1, 2):
-        retrain(seed, cost=0.5 - seed / 10)
-        register()
+        register_new(seed, cost=0.5 - seed / 10)
     assert [used(number)[0] for number in (1, 2, 3, 4)] == [1, 2, 3, 4]
 
 
 def test_a_deleted_version_is_not_forgotten_by_later_ones(registered: Path) -> None:
     MlflowClient().delete_model_version(NAME, "1")
-    retrain(2, cost=0.4)
-    register()
+    register_new(2, cost=0.4)
     assert used(4) == (4, 2)
 
 
@@ -73,10 +62,8 @@ def test_compare_and_the_description_say_how_much_confidence_is_left(
 ) -> None:
     """Four promises and two decisions at 0.95 each: 1 - 4 * 0.05 and 1 - 2 * 0.05."""
     for seed in (1, 2):
-        retrain(seed, cost=0.5 - seed / 10)
-        register()
-    compare()
-    shown = " ".join(capsys.readouterr().out.split())
+        register_new(seed, cost=0.5 - seed / 10)
+    shown = compared(capsys)
     asked = min(digest(f"test-{n}") for n in range(200))[:7]
     validation = f"Validation questions {asked}: used 4 times; all promises from them hold together"
     assert f"{validation} at confidence 0.8." in shown
@@ -91,12 +78,10 @@ def test_a_use_spent_the_delta_of_its_time(
 ) -> None:
     """Version 1 chose its rule at a larger delta than params.yaml has now: 1 - 2 * 0.2."""
     change_params("evaluate", delta=0.2)
-    retrain(1)
-    register()
+    register_new(1)
     change_params("evaluate", delta=0.05)
-    compare()
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "used 2 times; all promises from them hold together at confidence 0.6." in shown
+    said = "used 2 times; all promises from them hold together at confidence 0.6."
+    assert said in compared(capsys)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from citer.evaluation.measure import FIDELITY, Conditions
-from flows.tracking.compare import compare
 from flows.tracking.contents import Iteration
 from flows.tracking.registry import promote, run_of
 from flows.tracking.store import open_store
-from tests.flows.project import register, retrain
-from tests.flows.tracking.registered import holder, version
+from tests.flows.project import register, register_new, retrain
+from tests.flows.tracking.registered import compared, holder, version
 
 FAITHFUL = Conditions(FIDELITY, "temperature 0.7, top-p 0.9", "1a2b3c4d5e")
 LABELS = {"references": "llm", "outcome": "suffix", "margin": 4.0}
@@ -35,9 +34,7 @@ def test_a_version_by_fidelity_is_not_compared_with_a_champion_by_accuracy(
     own = runs[version(4).run_id]
     assert own["all/fidelity"] == own["math/fidelity"] == own["rivals/llm_fidelity"] == 1
     assert not any("accuracy" in name for name in own)
-    capsys.readouterr()
-    compare()
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = compared(capsys)
     for row in (
         "measure │ accuracy │ fidelity to LLM 1a2b3c4",
         "sampling │ greedy │ temperature 0.7, top-p 0.9",
@@ -54,13 +51,10 @@ def test_versions_by_the_same_fidelity_are_compared(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for seed, correct in ((1, 198), (2, 199)):
-        retrain(seed, correct=correct, llm_correct=200, conditions=FAITHFUL)
-        message = register()
+        message = register_new(seed, correct=correct, llm_correct=200, conditions=FAITHFUL)
     assert "promoted: not worse by more than the margins: on 200 common qu" in message
     promote(2)
-    capsys.readouterr()
-    compare()
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = compared(capsys)
     assert "Fidelity, challenger minus champion, on 200 common questions: +0.0050 (at" in shown
     assert "│ fidelity │ 99.0% [96.4, 99.7] │ 99.5% [97.2, 99.9] │" in shown
 
