@@ -1,13 +1,15 @@
 """The device of a run."""
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from citer.config.params import load_params
-from citer.errors import InputError
-from flows.pipeline import use_device
+from flows.pipeline import retrain, use_device
+from tests.flows.conftest import Pipeline
+from tests.flows.project import change_params
 
 
 @pytest.fixture(autouse=True)
@@ -16,27 +18,27 @@ def _without_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CITER_DEVICE")
 
 
-def test_the_device_of_a_run_overrides_that_of_params() -> None:
+def test_a_device_overrides_that_of_params_and_auto_leaves_it_to_the_environment() -> None:
     use_device("auto")
     assert load_params().pair.device == "auto"
     use_device("cpu")
     assert load_params().pair.device == "cpu"
-
-
-def test_auto_leaves_the_device_to_the_workers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CITER_DEVICE", "cpu")
     use_device("auto")
-    assert load_params().pair.device == "cpu"
+    assert load_params().pair.device == os.environ["CITER_DEVICE"] == "cpu"
 
 
+@pytest.mark.usefixtures("prefect")
 def test_a_run_that_asks_for_a_missing_gpu_ends_before_any_stage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    text = Path("params.yaml").read_text().replace("device: auto", "device: cuda")
-    monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text(text)
-    with pytest.raises(InputError, match=r"pair\.device: 'cuda': no CUDA"):
-        use_device("auto")
-    with pytest.raises(InputError, match="CITER_DEVICE: 'cuda': no CUDA device"):
-        use_device("cuda")
+    pipeline({"prepare": {"cmd": "touch ran"}})
+    state = retrain(device="cuda", return_state=True)
+    assert state.is_failed()
+    refused = "CITER_DEVICE: 'cuda': no CUDA device here, expected auto or cpu"
+    assert state.message == refused
+    monkeypatch.delenv("CITER_DEVICE")
+    change_params("pair", device="cuda")
+    state = retrain(return_state=True)
+    assert state.message == refused.replace("CITER_DEVICE", "pair.device")
+    assert not Path("ran").exists()

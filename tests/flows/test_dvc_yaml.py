@@ -18,6 +18,8 @@ PIPELINE: dict[str, Any] = YAML(typ="safe").load(Path("dvc.yaml"))
 STAGE_FOLDER = Path("citer/stages")
 WITHOUT_SECTION = {"code", "probe", "router0", "rivals", "choose", "transcribe", "report"}
 WITHOUT_SECTION |= {"score_llm", "score_slm"}  # both read `score`
+SHARED = {"__init__", "asked", "budget", "certify", "folders", "lessons", "origin", "own", "paths"}
+SHARED.add("traffic")  # modules that are no stage
 WORKERS = "workers"  # changes no result
 # Sections that several stages share, those of no stage, and the side effect `register`, which
 # must not be cached.
@@ -59,18 +61,7 @@ def test_a_stage_has_one_name_as_module_command_and_params_section(name: str) ->
 
 def test_there_is_no_section_module_or_command_without_a_stage() -> None:
     names = {command(name) for name in PIPELINE["stages"]}
-    modules = {file.stem for file in STAGE_FOLDER.glob("*.py")} - {
-        "__init__",
-        "asked",
-        "budget",
-        "certify",
-        "folders",
-        "lessons",
-        "origin",
-        "own",
-        "paths",
-        "traffic",
-    }
+    modules = {file.stem for file in STAGE_FOLDER.glob("*.py")} - SHARED
     sections = {field.alias or key for key, field in Params.model_fields.items()} - OUTSIDE_DVC
     assert modules == names
     assert sections == names - WITHOUT_SECTION
@@ -86,12 +77,6 @@ def test_dvc_lists_every_stage_of_every_iteration() -> None:
         )
     }
     assert set(stage_graph()) == expected
-
-
-def test_the_pair_is_checked_before_anything_is_trained() -> None:
-    names = list(stage_graph())
-    assert names.index("probe") < names.index("score_llm")
-    assert names.index("probe") < names.index("finetune")
 
 
 def test_every_later_stage_waits_for_the_probe_but_none_for_its_answers() -> None:

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 from dvc.config import Config
-from ruamel.yaml import YAML
 
 from citer.errors import InputError
 from citer.storage.tables import write_text
-from flows.dvc_commands import PARAMS, dvc
+from flows.dvc_commands import dvc
 from flows.worktree import check, fill, git
-from tests.flows.project import LLM, commit
+from tests.flows.project import LLM, change_params, commit
 
 OWN = Path("data/own")
 TREE = Path(".retrain/tree")
@@ -26,10 +25,7 @@ def filled() -> Path:
 
 def use_llm(folder: str) -> None:
     """Name another folder of the LLM in params.yaml, and commit."""
-    yaml = YAML()
-    params = yaml.load(PARAMS)
-    params["pair"]["llm"] = folder
-    yaml.dump(params, PARAMS)
+    change_params("pair", llm=folder)
     commit(Path())
 
 
@@ -49,28 +45,22 @@ def test_questions_that_nobody_tracks_are_those_of_the_checkout(checkout: Path) 
 
 
 @pytest.mark.slow
-def test_questions_that_dvc_tracks_are_those_of_the_commit(checkout: Path) -> None:
+@pytest.mark.parametrize("place", ["cache", "remote"])
+def test_questions_that_dvc_tracks_are_those_of_the_commit(checkout: Path, place: str) -> None:
+    if place == "remote":
+        dvc("remote", "add", "--local", "--default", "store", "../store")
     write_text(OWN / "a.jsonl", "a")
     dvc("add", str(OWN / "a.jsonl"))
     commit(Path())
+    if place == "remote":
+        dvc("push")
+        shutil.rmtree(".dvc/cache")
     (OWN / "a.jsonl").unlink()
     check()
     assert (filled() / OWN / "a.jsonl").read_text() == "a"
     write_text(OWN / "a.jsonl", "b")
     with pytest.raises(InputError, match=r"^data/own/a\.jsonl: not as it was added"):
         check()
-
-
-@pytest.mark.slow
-def test_questions_that_are_only_on_the_remote_are_pulled(checkout: Path) -> None:
-    dvc("remote", "add", "--local", "--default", "store", "../store")
-    write_text(OWN / "a.jsonl", "a")
-    dvc("add", str(OWN / "a.jsonl"))
-    dvc("push")
-    commit(Path())
-    shutil.rmtree(".dvc/cache")
-    (OWN / "a.jsonl").unlink()
-    assert (filled() / OWN / "a.jsonl").read_text() == "a"
 
 
 def test_a_pair_that_git_does_not_track_is_linked(checkout: Path) -> None:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import mlflow
 import pytest
 from ruamel.yaml import YAML
 
@@ -14,7 +13,7 @@ from flows.tracking.registry import promote, run_of
 from flows.tracking.restore import restore
 from tests.flows.project import commit
 from tests.flows.test_worktree_stages import MAKES, OUTS, retraining
-from tests.flows.tracking.registered import CHAMPION, holder, version, versions
+from tests.flows.tracking.registered import holder, version, versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]
 
@@ -43,7 +42,6 @@ def test_a_stopped_run_leaves_a_champion_that_needs_no_preferences(
     assert "registered so far: citer-router version 1 promoted: " in caplog.text
     assert (versions(), holder("champion")) == ([1], 1)
     assert Rule.parse(version(1).tags["rule"]).by == "entropy"
-    assert mlflow.pyfunc.load_model(CHAMPION).predict(["1 + 1?"]).error[0] is None
     restore(1)
     assert "choose0" not in dvc("status")
     promote(1)

@@ -28,15 +28,6 @@ def write_rows(path: Path, lines: Sequence[str] | None = None) -> Path:
     return path
 
 
-def name_train() -> None:
-    """Name the file in params.yaml, as math."""
-    text = Path("params.yaml").read_text()
-    assert "train: []" in text
-    Path("params.yaml").write_text(
-        text.replace("train: []", f"train: [{{path: {TRAIN}, task: math}}]")
-    )
-
-
 def added(*files: object) -> int:
     return cli.call(["data", "add", *map(str, files)])
 
@@ -63,7 +54,7 @@ def test_a_file_from_elsewhere_is_checked_copied_and_named_by_a_dvc_file(
 def test_a_file_that_params_yaml_names_is_read_as_its_task(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name_train()
+    change_params("prepare", train=[{"path": str(TRAIN), "task": "math"}])
     write_rows(TRAIN)
     assert added(TRAIN) == 0
     out = capsys.readouterr().out
@@ -152,9 +143,8 @@ def test_a_run_refuses_versioned_questions_that_have_changed(project: Path) -> N
     write_rows(plain, ['{"problem": "Another?"}'])
     assert set(plan()) == {"label@1", "label@2"}
     write_rows(TRAIN, ['{"problem": "Another?"}'])
-    with pytest.raises(
-        InputError, match=rf"^{TRAIN}: not as it was added; `citer data add {TRAIN}"
-    ):
+    said = f"^{TRAIN}: not as it was added; `citer data add {TRAIN}"
+    with pytest.raises(InputError, match=said):
         plan()
     assert Path(f"{TRAIN}.dvc").read_text() == pointer
     add([TRAIN], load_params())

@@ -5,9 +5,7 @@ import os
 import subprocess
 import sys
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from uuid import uuid4
 
 import httpx
@@ -24,33 +22,28 @@ from flows.__main__ import main
 from flows.pipeline import retrain
 from flows.tracking.describe import page
 from tests.flows.conftest import Pipeline
+from tests.flows.servers import refusing
 
 pytestmark = pytest.mark.usefixtures("prefect")
-
-
-class Locked(BaseHTTPRequestHandler):
-    """Answers as a server with PREFECT_SERVER_API_AUTH_STRING."""
-
-    def do_POST(self) -> None:
-        self.send_error(401)
-
-    do_GET = do_POST
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep stderr for what is tested."""
 
 
 LINE = "params.yaml lists iterations 1, 2, not 9"
 
 
-def test_bad_input_ends_a_run_with_only_its_line(
+def ended(capsys: pytest.CaptureFixture[str]) -> tuple[object, list[str]]:
+    """Run the flow, which fails. Return the exit status and the lines of stderr."""
+    with pytest.raises(SystemExit) as error:
+        main()
+    return error.value.code, capsys.readouterr().err.splitlines()
+
+
+def test_bad_input_ends_a_run_with_only_its_line_and_no_other_stage_starts(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    pipeline({"prepare": {"cmd": "citer label 9"}})
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"citer: {LINE}"
+    pipeline({"bad": {"cmd": "citer label 9"}, "later": {"cmd": "touch end", "outs": ["end"]}})
+    status, said = ended(capsys)
+    assert (status, said[-1]) == (2, f"citer: {LINE}")
+    assert not Path("end").exists()
     assert "Traceback" not in caplog.text
     with get_client(sync_client=True) as client:
         [last] = client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)
@@ -64,10 +57,8 @@ def test_a_stage_that_crashes_ends_a_run_in_one_line(
     """Its own output has the traceback."""
     pipeline({"prepare": {"cmd": "sh -c 'exit 3'"}})
     monkeypatch.setattr("flows.pipeline.run_stage.retries", 0)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "citer: prepare: exit status 3"
+    status, said = ended(capsys)
+    assert (status, said[-1]) == (1, "citer: prepare: exit status 3")
 
 
 def test_a_run_within_minutes_is_planned_before_its_stages(
@@ -75,9 +66,7 @@ def test_a_run_within_minutes_is_planned_before_its_stages(
 ) -> None:
     pipeline({"prepare": {"cmd": "sh -c 'touch ran'"}})
     monkeypatch.setenv("CITER_MINUTES", "60")
-    with pytest.raises(SystemExit):
-        main()
-    assert "--minutes: this machine's pace is not known" in capsys.readouterr().err
+    assert any("--minutes: this machine's pace is not known" in line for line in ended(capsys)[1])
     assert not Path("ran").exists()
 
 
@@ -99,9 +88,7 @@ def test_a_run_whose_inputs_changed_is_not_registered(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str], file: str, named: str
 ) -> None:
     pipeline({"prepare": {"cmd": f"sh -c 'mkdir -p data/own; echo >> {file}'"}})
-    with pytest.raises(SystemExit):
-        main()
-    assert f"{named}: changed during the run" in capsys.readouterr().err
+    assert any(f"{named}: changed during the run" in line for line in ended(capsys)[1])
 
 
 def test_options_belong_to_citer_run() -> None:
@@ -113,50 +100,39 @@ def test_options_belong_to_citer_run() -> None:
     assert asked.stderr == "citer: python -m flows: it has no options: see `citer run`\n"
 
 
-def test_a_lost_prefect_server_is_reported_in_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            httpx.ConnectError("Connection refused"),
+            "Prefect at http://127.0.0.1:9/api: no answer (ConnectError); start it and repeat the "
+            "command",
+        ),
+        # A slow server made Prefect ask again, and it kept only the message.
+        (FailedRun("MLflow at http://there: no answer"), "MLflow at http://there: no answer"),
+    ],
+    ids=["server", "message"],
+)
+def test_what_is_left_of_a_lost_prefect_server_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
 ) -> None:
     def lost(**_: object) -> None:
-        raise httpx.ConnectError("Connection refused")
+        raise error
 
     monkeypatch.setattr("flows.__main__.retrain", lost)
-    elsewhere = temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"})
-    with elsewhere, pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 1
-    line = "citer: Prefect at http://127.0.0.1:9/api: no answer (ConnectError); start it and"
-    assert capsys.readouterr().err.startswith(line)
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        assert ended(capsys) == (1, [f"citer: {line}"])
 
 
 def test_a_prefect_server_that_wants_a_password_is_reported_in_one_line(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline({"prepare": {"cmd": "touch ran"}})
-    with HTTPServer(("127.0.0.1", 0), Locked) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/api"
-        with temporary_settings({PREFECT_API_URL: url}), pytest.raises(SystemExit) as ended:
-            main()
-        server.shutdown()
-    assert ended.value.code == 1
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"citer: Prefect at {url}: status 401 for /api/")
-    assert line.endswith("; set PREFECT_API_AUTH_STRING")
-
-
-def test_an_error_of_which_prefect_kept_only_the_message_ends_in_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Previously, a run on a slow Prefect server ended in a traceback of FailedRun."""
-
-    def lost(**_: object) -> None:
-        raise FailedRun("MLflow at http://127.0.0.1:9: no answer")
-
-    monkeypatch.setattr("flows.__main__.retrain", lost)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 1
-    assert capsys.readouterr().err == "citer: MLflow at http://127.0.0.1:9: no answer\n"
+    with refusing(401) as place, temporary_settings({PREFECT_API_URL: f"http://{place}/api"}):
+        status, said = ended(capsys)
+    assert status == 1
+    assert said[-1].startswith(f"citer: Prefect at http://{place}/api: status 401 for /api/")
+    assert said[-1].endswith("; set PREFECT_API_AUTH_STRING")
 
 
 def test_a_store_that_does_not_answer_is_reported_before_any_stage_runs(
@@ -165,9 +141,7 @@ def test_a_store_that_does_not_answer_is_reported_before_any_stage_runs(
     pipeline({"prepare": {"cmd": "touch ran"}})
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setattr("flows.pipeline.reach_store.retries", 0)
-    with pytest.raises(SystemExit):
-        main()
-    assert "citer: MLflow at http://127.0.0.1:9: no answer" in capsys.readouterr().err
+    assert ended(capsys)[1][-1].startswith("citer: MLflow at http://127.0.0.1:9: no answer")
     assert not Path("ran").exists()
 
 
@@ -205,11 +179,8 @@ def test_a_full_disk_of_the_flow_itself_ends_in_one_line(
 
     pipeline({"prepare": {"cmd": "true"}})
     monkeypatch.setattr("flows.pipeline.plan", full)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 1
-    line = "citer: [Errno 28] No space left on device: 'data/code.json'"
-    assert capsys.readouterr().err.splitlines()[-1] == line
+    status, said = ended(capsys)
+    assert (status, said[-1]) == (1, "citer: [Errno 28] No space left on device: 'data/code.json'")
     assert "Traceback" not in caplog.text
 
 

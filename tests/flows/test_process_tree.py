@@ -3,6 +3,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.process_tree import received, tree
+from flows.process_tree import PLACE, received, tempdir, tree
 from tests.flows.servers import until
 
 # A launcher that starts a rank in a session of its own, as torchrun does, and prints its pid.
@@ -91,6 +92,25 @@ def launched(script: str, output: Path, seconds: int = 600) -> Iterator[tuple[Co
 
 def killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_folders_of_ended_runs_are_removed_and_folders_of_living_runs_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pid of another host or container says nothing here."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    unknown = 2**22 + 1
+    killed, same_pid, living = (
+        tmp_path / f"citer-run-{PLACE}-{pid}-x" for pid in (unknown, os.getpid(), os.getppid())
+    )
+    elsewhere, other = tmp_path / f"citer-run-01234567-{unknown}-x", tmp_path / "citer-run-other"
+    for folder in (killed / "left", same_pid, living, elsewhere, other):
+        folder.mkdir(parents=True)
+    with tempdir() as ours:
+        assert {*tmp_path.iterdir()} == {living, elsewhere, other, ours}
+        assert [*ours.iterdir()] == []
+        (ours / "left").mkdir()
+    assert {*tmp_path.iterdir()} == {living, elsewhere, other}
 
 
 @pytest.mark.parametrize(

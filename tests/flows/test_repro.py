@@ -68,12 +68,6 @@ def test_stages_are_listed_after_their_dependencies(pipeline: Pipeline) -> None:
     ]
 
 
-def test_a_pipeline_that_dvc_cannot_read_is_refused(pipeline: Pipeline) -> None:
-    pipeline({"prepare": {"cmds": "true"}})
-    with pytest.raises(InputError):
-        run("prepare")
-
-
 def test_a_stage_runs_again_only_after_a_dependency_changed(pipeline: Pipeline) -> None:
     pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
     Path("a").write_text("one")
@@ -91,19 +85,6 @@ def test_the_output_of_a_stage_is_shown_without_the_advice_of_dvc(pipeline: Pipe
     _, shown = run("speak")
     assert {"one", "two"} <= set(shown)
     assert not [line for line in shown if re.search("lock file|git add|dvc push", line)]
-
-
-def test_bad_input_is_refused_with_its_one_line(pipeline: Pipeline) -> None:
-    pipeline({"label": {"cmd": "citer label 9"}})
-    with pytest.raises(InputError, match=r"^params.yaml lists iterations 1, 2, not 9$"):
-        run("label")
-
-
-def test_bad_input_of_a_command_of_a_shell_is_not_retried(pipeline: Pipeline) -> None:
-    pipeline({"label": {"cmd": shell("exit 2")}})
-    with pytest.raises(InputError, match=r"^label: exit status 2$") as refused:
-        run("label")
-    assert not STEP["retry_condition_fn"](None, None, Failed(data=refused.value))
 
 
 def test_a_missing_dependency_is_refused(pipeline: Pipeline) -> None:
@@ -145,14 +126,9 @@ def test_temporary_dvc_errors_are_retried_and_keep_their_whole_message(
 def test_a_file_that_dvc_cannot_read_is_refused_with_its_message(pipeline: Pipeline) -> None:
     pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
     Path(".dvc/config").write_text("[core]\nnonsense = 1\n")
-    with pytest.raises(InputError, match=r"^config file error: .*nonsense"):
+    with pytest.raises(InputError, match=r"^config file error: .*nonsense") as refused:
         run("copy")
-
-
-def test_a_crash_is_a_failure_and_says_how_the_command_ended(pipeline: Pipeline) -> None:
-    pipeline({"train": {"cmd": shell("echo ValueError: no; exit 1")}})
-    with pytest.raises(TemporaryError, match=r"^train: exit status 1$"):
-        run("train")
+    assert not isinstance(refused.value, TemporaryError)
 
 
 def test_a_temporary_error_of_a_stage_keeps_its_line_and_is_retried() -> None:
@@ -162,11 +138,41 @@ def test_a_temporary_error_of_a_stage_keeps_its_line_and_is_retried() -> None:
     assert STEP["retry_condition_fn"](None, None, Failed(data=error))
 
 
-@pytest.mark.parametrize("victim", ["$$", "$PPID"])  # the shell, or the process of the stage
-def test_a_stage_that_the_kernel_killed_says_what_to_lower(pipeline: Pipeline, victim: str) -> None:
-    pipeline({"label": {"foreach": ["1"], "do": {"cmd": f"kill -9 {victim}; sleep 600"}}})
-    with pytest.raises(TemporaryError, match=r"; if it did, lower decode.slots in params.yaml$"):
+LOWER = r"; if it did, lower decode.slots in params.yaml$"
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "message"),
+    [
+        ("exit 2", InputError, r"^label@1: exit status 2$"),
+        ("echo ValueError: no; exit 1", TemporaryError, r"^label@1: exit status 1$"),
+        ("kill -9 $$; sleep 600", TemporaryError, LOWER),
+        ("kill -9 $PPID; sleep 600", TemporaryError, LOWER),
+    ],
+    ids=["bad input", "crash", "killed shell", "killed process of the stage"],
+)
+def test_a_command_that_fails_says_how_it_ended_and_is_retried_but_for_bad_input(
+    pipeline: Pipeline, command: str, error: type[InputError], message: str
+) -> None:
+    pipeline({"label": {"foreach": ["1"], "do": {"cmd": command}}})
+    with pytest.raises(error, match=message) as failed:
         run("label@1")
+    retried = STEP["retry_condition_fn"](None, None, Failed(data=failed.value))
+    assert retried == (error is TemporaryError)
+
+
+def test_a_log_gets_each_line_while_the_stage_runs(pipeline: Pipeline) -> None:
+    waits = "echo half; until test -e seen; do sleep 0.1; done; echo whole"
+    pipeline({"work": {"cmd": shell(waits)}})
+    shown: list[str] = []
+
+    def log(line: str) -> None:
+        shown.append(line)
+        if line == "half":
+            Path("seen").touch()
+
+    reproduce("work", MINUTE, log)
+    assert shown[-2:] == ["half", "whole"]
 
 
 def test_a_stage_that_takes_too_long_is_ended(pipeline: Pipeline) -> None:

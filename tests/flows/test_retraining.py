@@ -1,11 +1,9 @@
 """The repository's own pipeline under DVC and under the flow, on a tiny pair."""
 
-import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,19 +15,9 @@ from ruamel.yaml import YAML
 
 from flows.tracking.store import open_store
 from tests.drills.kills import STAGE, part
-from tests.flows.project import commit
+from tests.flows.project import BIN, commit, run
 
 pytestmark = pytest.mark.slow
-
-BIN = Path(sys.executable).parent
-
-
-def run(folder: Path, *command: str) -> str:
-    """Run a command of the environment in a clone; return what it printed."""
-    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def changes(folder: Path, *pathspec: str) -> str:
@@ -55,12 +43,6 @@ def test_a_second_repro_does_nothing(reproduced: Path) -> None:
     assert changes(reproduced) == ""
 
 
-def test_a_clone_pulls_the_data_and_has_nothing_to_do(reproduced: Path, tmp_path: Path) -> None:
-    run(tmp_path, "git", "clone", "-q", str(reproduced), "clone")
-    run(tmp_path / "clone", "dvc", "pull")
-    assert "Running stage" not in run(tmp_path / "clone", "dvc", "repro")
-
-
 def test_dvc_shows_metrics_and_plots(reproduced: Path) -> None:
     heading = run(reproduced, "dvc", "metrics", "show", "--md").splitlines()[0]
     _, *names = (cell.strip() for cell in heading.strip("|").split("|"))
@@ -71,20 +53,19 @@ def test_dvc_shows_metrics_and_plots(reproduced: Path) -> None:
     assert '"method": "router_2"' in page.read_text()
 
 
-def test_an_experiment_runs_only_the_stages_that_its_parameter_changes(
+def test_a_clone_pulls_the_data_and_an_experiment_runs_only_what_its_parameter_changes(
     reproduced: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "clone"
     run(tmp_path, "git", "clone", "-q", str(reproduced), "clone")
     run(folder, "dvc", "pull")
+    assert "Running stage" not in run(folder, "dvc", "repro")
     output = run(folder, "dvc", "exp", "run", "-S", "evaluate.epsilon=0.2")
     again = {*re.findall("Running stage '(.+?)'", output)}
     chosen = {"choose0", "choose@1", "choose@2", "report"}
     assert chosen <= again <= chosen | {"transcribe@1", "transcribe@2"}
-    changed = run(folder, "dvc", "params", "diff").splitlines()[1:]
-    assert [line.split() for line in changed] == [
-        ["params.yaml", "evaluate.epsilon", "0.05", "0.2"]
-    ]
+    [line] = run(folder, "dvc", "params", "diff").splitlines()[1:]
+    assert line.split() == ["params.yaml", "evaluate.epsilon", "0.05", "0.2"]
 
 
 def test_a_flow_whose_stages_are_killed_gives_the_results_of_dvc_repro(

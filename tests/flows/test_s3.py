@@ -1,7 +1,5 @@
 """DVC's remote in an object store: a real S3 server on loopback."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +14,10 @@ from citer.storage.tables import remove
 from flows.dvc_commands import dvc
 from flows.erase import erase
 from flows.tracking.restore import restore
-from tests.flows.project import commit, register, retrain_for_a_run
+from tests.flows.project import commit, register, retrain_for_a_run, run
 from tests.flows.servers import free_port
 from tests.flows.tracking.registered import holder, versions
-from tests.flows.tracking.test_restore_questions import MORE, QUESTIONS, own, write
+from tests.flows.tracking.test_restore import MORE, QUESTIONS, own, write
 from tests.served import served, write_served
 
 pytestmark = pytest.mark.slow
@@ -49,11 +47,6 @@ def add_remote(server: ThreadedMotoServer) -> None:
     dvc("remote", "modify", "store", "endpointurl", address(server))
 
 
-def run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_another_clone_pulls_what_a_run_pushed_and_restores_its_questions(
     project: Path, store: ThreadedMotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,7 +54,7 @@ def test_another_clone_pulls_what_a_run_pushed_and_restores_its_questions(
     add_remote(store)
     write(QUESTIONS, "One")
     retrain_for_a_run(1)
-    run(sys.executable, "-c", "from citer.cli.main import main; main()", "run")
+    run(project, "citer", "run")
     first, trained = own(), paths.preferences(2).read_bytes()
     write(QUESTIONS, "Another")
     write(MORE, "More")
@@ -71,7 +64,7 @@ def test_another_clone_pulls_what_a_run_pushed_and_restores_its_questions(
     assert holder("champion") == 4
     commit(project)
     registry = f"sqlite:///{project}/mlruns/mlflow.db"
-    run("git", "clone", "-q", str(project), str(tmp_path / "clone"))
+    run(tmp_path, "git", "clone", "-q", str(project), "clone")
     monkeypatch.chdir(tmp_path / "clone")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", registry)
     assert not QUESTIONS.exists()

@@ -13,7 +13,6 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import TaskRun
 from prefect.settings import get_current_settings
 
-from citer.errors import InputError
 from flows.pipeline import run_stage, run_stages
 from flows.repro import one_run, plan
 from tests.flows.conftest import Pipeline
@@ -37,21 +36,12 @@ def task_run_of(state: State[None]) -> TaskRun:
         return client.read_task_run(state.state_details.task_run_id)
 
 
-def test_an_unchanged_stage_is_cached(pipeline: Pipeline) -> None:
-    pipeline({"make": {"cmd": "touch out", "outs": ["out"]}})
+def test_an_unchanged_stage_is_cached(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+    pipeline({"make": {"cmd": "sh -c 'echo made; touch out'", "outs": ["out"]}})
     first, second = run("make"), run("make")
     assert (first.name, second.name) == ("Completed", "Cached")
     assert task_run_of(first).name == "make"
-
-
-def test_a_stage_restored_by_dvc_is_cached_and_has_the_right_files(pipeline: Pipeline) -> None:
-    pipeline({"copy": {"cmd": "cp a b", "deps": ["a"], "outs": ["b"]}})
-    for content in ("A", "B"):
-        Path("a").write_text(content)
-        assert run("copy").name == "Completed"
-    Path("a").write_text("A")
-    assert run("copy").name == "Cached"
-    assert Path("b").read_text() == "A"
+    assert ("prefect.task_runs", "made") in {(each.name, each.message) for each in caplog.records}
 
 
 def test_a_stage_that_dies_is_retried(pipeline: Pipeline) -> None:
@@ -65,7 +55,7 @@ def test_bad_input_fails_at_once_with_its_line_in_the_state(pipeline: Pipeline) 
     pipeline({"label": {"cmd": ["echo try >> tries", "citer label 9"]}})
     state = run("label")
     assert state.is_failed()
-    assert "params.yaml lists iterations 1, 2, not 9" in (state.message or "")
+    assert (state.message or "").endswith("InputError: params.yaml lists iterations 1, 2, not 9")
     assert Path("tries").read_text() == "try\n"
 
 
@@ -73,13 +63,6 @@ def test_bad_input_fails_at_once_with_its_line_in_the_state(pipeline: Pipeline) 
 def run_all() -> None:
     with one_run(print):
         list(run_stages(plan(), timedelta(minutes=5)))
-
-
-def test_after_a_failure_no_other_stage_starts(pipeline: Pipeline) -> None:
-    pipeline({"bad": {"cmd": "citer label 9"}, "later": {"cmd": "touch end", "outs": ["end"]}})
-    with pytest.raises(InputError, match=r"lists iterations 1, 2, not 9$"):
-        run_all()
-    assert not Path("end").exists()
 
 
 # A shell starts a job in the background with SIGINT ignored, and its children inherit that.

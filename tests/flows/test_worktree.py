@@ -1,6 +1,7 @@
 """A retraining in a git worktree: real git and DVC, and a retraining that only writes files."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -34,6 +35,14 @@ def writing(text: str) -> Callable[[], str]:
 def failing() -> str:
     write_text(Path("data/.partial/half"), "done")
     raise KeyError("no such stage")
+
+
+def left_by_a_failure() -> str:
+    """Fail in a worktree; return the name of its folder."""
+    with pytest.raises(KeyError, match="no such stage"):
+        in_worktree(failing, print)
+    [left] = worktrees()
+    return left
 
 
 def branches() -> list[str]:
@@ -75,26 +84,30 @@ def test_stages_run_the_code_of_the_commit(checkout: Path) -> None:
     assert Path(module).relative_to(checkout).parts[0] == ".retrain"
 
 
-@pytest.mark.parametrize("file", ["params.yaml", "dvc.yaml", "flows/new.py", "citer/cli/main.py"])
+STAGED = "data/own/more.jsonl.dvc"
+
+
+@pytest.mark.parametrize(
+    "file", ["params.yaml", "dvc.yaml", "flows/new.py", "citer/cli/main.py", STAGED]
+)
 def test_changes_that_are_not_committed_are_refused(checkout: Path, file: str) -> None:
     with Path(file).open("a") as stream:
         stream.write("# changed\n")
-    with pytest.raises(InputError, match=rf"^{file}: changed but not committed"):
+    if file == STAGED:
+        git("add", "--force", file)
+    with pytest.raises(InputError, match=rf"^{re.escape(file)}: changed but not committed"):
         in_worktree(failing, print)
     assert not worktrees()
 
 
-def test_questions_that_are_staged_but_not_committed_are_refused(checkout: Path) -> None:
-    write_text(Path("data/own/more.jsonl.dvc"), "outs: []\n")
-    git("add", "--force", "data/own/more.jsonl.dvc")
-    with pytest.raises(InputError, match=r"^data/own/more\.jsonl\.dvc: changed but not committed"):
-        in_worktree(failing, print)
-
-
-def test_results_that_are_not_committed_do_not_matter(checkout: Path) -> None:
+def test_results_that_are_not_committed_do_not_matter_and_other_folders_stay(
+    checkout: Path,
+) -> None:
     writing("by hand")()
+    write_text(Path(".retrain/notes/a.md"), "to keep")
     in_worktree(writing("new"), print)
     assert LOCK.read_text() == "by hand\n"
+    assert Path(".retrain/notes/a.md").exists()
 
 
 def test_a_failure_leaves_the_folder_in_which_the_next_retraining_goes_on(checkout: Path) -> None:
@@ -104,6 +117,7 @@ def test_a_failure_leaves_the_folder_in_which_the_next_retraining_goes_on(checko
     [left] = worktrees()
     assert logged[0].startswith(f"retraining in .retrain/{left}, at commit ")
     assert branches() == []
+    assert git("status", "--porcelain", "--untracked-files=all") == ""
 
     def goes_on() -> str:
         assert Path("data/.partial/half").read_text() == "done"
@@ -115,26 +129,21 @@ def test_a_failure_leaves_the_folder_in_which_the_next_retraining_goes_on(checko
 
 
 def test_a_folder_of_another_commit_stays_and_is_named(checkout: Path) -> None:
-    with pytest.raises(KeyError):
-        in_worktree(failing, print)
-    [left] = worktrees()
+    left = left_by_a_failure()
     write_text(Path("citer/new.py"), "")
     commit(Path())
     logged: list[str] = []
     in_worktree(writing("new"), logged.append)
     assert worktrees() == [left]
     removal = f"git worktree remove --force .retrain/{left}"
-    assert (
-        logged[0] == f".retrain/{left} is left from an earlier retraining; to remove it: {removal}"
-    )
+    said = f".retrain/{left} is left from an earlier retraining; to remove it: {removal}"
+    assert logged[0] == said
     subprocess.run(removal.split(), check=True)
     assert worktrees() == []
 
 
 def test_a_folder_whose_code_somebody_has_changed_is_left_to_them(checkout: Path) -> None:
-    with pytest.raises(KeyError):
-        in_worktree(failing, print)
-    [left] = worktrees()
+    left = left_by_a_failure()
     write_text(Path(".retrain", left, "citer/cli/main.py"), "print(1)\n")
     in_worktree(writing("new"), print)
     assert worktrees() == [left]
@@ -142,10 +151,7 @@ def test_a_folder_whose_code_somebody_has_changed_is_left_to_them(checkout: Path
 
 @pytest.mark.parametrize("state", ["half made", "half removed", "gone"])
 def test_what_a_kill_left_of_a_folder_is_cleared(checkout: Path, state: str) -> None:
-    with pytest.raises(KeyError):
-        in_worktree(failing, print)
-    [left] = worktrees()
-    tree = Path(".retrain", left)
+    tree = Path(".retrain", left_by_a_failure())
     if state == "gone":
         subprocess.run(["rm", "-r", tree], check=True)
     elif state == "half removed":
@@ -175,21 +181,12 @@ def test_a_dvc_file_may_have_any_name(checkout: Path) -> None:
     assert in_worktree(retrain, print).startswith("{}; ")
 
 
-def test_other_folders_stay(checkout: Path) -> None:
-    write_text(Path(".retrain/notes/a.md"), "to keep")
-    in_worktree(writing("new"), print)
-    assert Path(".retrain/notes/a.md").exists()
-
-
 def test_retrainings_of_one_minute_have_branches_of_their_own(checkout: Path) -> None:
     for text in ("first", "second", "third"):
         in_worktree(writing(text), print)
     assert worktrees() == []
-    assert {git("show", f"{branch}:{LOCK}") for branch in branches()} == {
-        "first",
-        "second",
-        "third",
-    }
+    kept = {git("show", f"{branch}:{LOCK}") for branch in branches()}
+    assert kept == {"first", "second", "third"}
 
 
 def test_unchanged_results_make_no_branch(checkout: Path) -> None:
@@ -222,9 +219,8 @@ def test_a_branch_that_cannot_be_pushed_stays_and_is_named(remote: Path) -> None
     with pytest.raises(InputError) as error:
         in_worktree(writing("new"), print)
     [branch] = branches()
-    assert str(error.value).startswith(
-        f"version 1 promoted; branch {branch} is not pushed: git push: "
-    )
+    said = f"version 1 promoted; branch {branch} is not pushed: git push: "
+    assert str(error.value).startswith(said)
     assert worktrees() == []
 
 

@@ -22,7 +22,7 @@ from flows.worktree import git
 from tests.flows.project import commit
 from tests.flows.servers import until
 from tests.flows.test_process_tree import dead
-from tests.flows.tracking.registered import holder, versions
+from tests.flows.tracking.registered import holder
 
 pytestmark = pytest.mark.slow
 
@@ -89,22 +89,6 @@ def test_a_retraining_registers_and_leaves_a_branch_with_its_data(
     dvc("checkout")
     assert dvc("status") == "Data and pipelines are up to date."
     assert {out: digest(Path(out)) for out in OUTS} == restored
-
-
-@pytest.mark.usefixtures("prefect")
-def test_a_failed_stage_registers_nothing_and_leaves_its_folder(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(retraining("citer label 9"))
-    state = retrain(worktree=True, return_state=True)
-    assert state.is_failed()
-    assert state.message == "params.yaml lists iterations 1, 2, not 9"
-    [tree] = (folder for folder in Path(".retrain").iterdir() if folder.is_dir())
-    assert (tree / paths.SLM).exists()
-    assert not git("branch", "--list", "retrain/*")
-    assert git("status", "--porcelain", "--untracked-files=all") == ""
-    open_store(load_params().register_.experiment)
-    assert versions() == []
 
 
 def test_a_killed_retraining_goes_on_to_the_same_data(project: Path) -> None:

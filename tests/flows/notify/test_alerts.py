@@ -15,18 +15,18 @@ from prefect.blocks.system import Secret
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from ruamel.yaml import YAML
 
-from citer.errors import InputError, TemporaryError
+from citer.errors import InputError
 from flows.notify.alerts import AUTOMATIONS, install
 from flows.tracking.store import open_store
 from tests.flows.deployment import HANGS, RETRAINS, deploy, rank
 from tests.flows.notify.webhook import Webhook, webhook
 from tests.flows.prefect_server import Server, prefect_server, running
-from tests.flows.project import ROOT, register, retrain
+from tests.flows.project import BIN, ROOT, register_new
 from tests.flows.servers import mlflow_server, until
 from tests.flows.test_process_tree import LAUNCHER, dead
 
 HEARTBEAT = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
-CITER = str(Path(sys.executable).with_name("citer"))
+CITER = str(BIN / "citer")
 DAY = r"\d{4}-\d\d-\d\d \d\d:\d\d"
 
 
@@ -150,8 +150,7 @@ def test_a_router_that_is_kept_back_is_notified_and_three_pages_show_each_other(
     server: Server, hook: Webhook, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker's own environment names no store: the deployment does."""
-    retrain(1)
-    register()
+    register_new(1)
     Path("mlruns/mlflow.db").rename(tmp_path / "mlflow.db")
     with mlflow_server(tmp_path) as url:
         deploy(server, RETRAINS.format("2, correct=100"), MLFLOW_TRACKING_URI=url)
@@ -216,15 +215,3 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def is_flow(process: psutil.Process) -> bool:
     return "prefect.engine" in process.cmdline()
-
-
-def test_a_server_that_is_not_named_or_does_not_answer_is_reported() -> None:
-    no_server = temporary_settings(restore_defaults={PREFECT_API_URL})
-    with no_server, pytest.raises(InputError, match="PREFECT_API_URL: not set"):
-        install("http://there/hook")
-    gone = temporary_settings({PREFECT_API_URL: (url := "http://127.0.0.1:9/api")})
-    with gone, pytest.raises(TemporaryError, match=f"^Prefect at {url}: no answer \\(ConnectError"):
-        install(None)
-    none = temporary_settings({PREFECT_API_URL: "garbage"})
-    with none, pytest.raises(InputError, match=r"^PREFECT_API_URL: garbage: expected http://HOST"):
-        install(None)

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +22,7 @@ from citer.stages import paths
 from flows.dvc_commands import dvc
 from flows.notify.events import REVOKED
 from tests.flows.prefect_server import Server, prefect_server, running
-from tests.flows.project import commit, copy_repository
+from tests.flows.project import BIN, commit, copy_repository
 from tests.flows.servers import free_port, serving, until
 
 pytestmark = pytest.mark.slow
@@ -102,7 +101,7 @@ def test_a_revoked_promise_ends_in_a_new_champion_that_serves(server: Server) ->
     for split, count in FILES.items():
         rows = [*(next(two) for _ in range(count)), *(next(three) for _ in range(NEW[split]))]
         Path(f"data/own/{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    citer = str(Path(sys.executable).with_name("citer"))
+    citer = str(BIN / "citer")
     subprocess.run([citer, "run"], env=server.env, check=True)
     url = f"http://127.0.0.1:{(port := free_port())}"
     serve = [citer, "serve", "--router", "models:/citer-router@champion", "--log", LOG]
