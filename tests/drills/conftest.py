@@ -1,9 +1,8 @@
-"""A tiny project in which every stage has run, and a clone whose stages write fixed files.
+"""A tiny project in which every stage has run.
 
 Tests record what they drilled as properties. `tests/conftest.py` counts them at the end of a run.
 """
 
-import shutil
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from tests.drills.project import Settings, make_project
 from tests.drills.stages import Undisturbed
-from tests.flows.project import finetune, make_clone
+from tests.flows.conftest import clone, finetuned, project  # noqa: F401  fixtures
 
 # The LLM writes references, too. Answers are computed in several parts.
 SETTINGS: Settings = {"references": {"source": "both"}, "decode": {"slots": 1}}
@@ -37,21 +36,3 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def stages(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     return Undisturbed(template, tmp_path_factory.mktemp("undisturbed"))
-
-
-@pytest.fixture(scope="session")
-def finetuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finetuned") / "project"
-    make_clone(folder)
-    finetune(folder)
-    return folder
-
-
-@pytest.fixture
-def clone(finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Enter a clone with a finetuned SLM, in which `tests.flows.project.retrain` works."""
-    folder = tmp_path / "project"
-    shutil.copytree(finetuned, folder)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
-    return folder

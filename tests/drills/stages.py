@@ -24,14 +24,11 @@ from citer.report import charts
 from citer.storage.tables import remove
 from tests.drills.files import Files, contents
 from tests.drills.project import ROOT
+from tests.drills.project import STAGES as ALL
 
 PATIENCE_SECONDS = 300
 FORK = get_context("fork")  # a fresh process would import torch and transformers for seconds
-STAGES: tuple[tuple[str, ...], ...] = (
-    *(("references",), ("score_llm",), ("score_slm",), ("router0",), ("rivals",)),
-    *(("label", "1"), ("train", "1"), ("evaluate", "1")),
-    *(("choose", "1"), ("transcribe", "1"), ("report",)),
-)
+STAGES = tuple(each for each in ALL if each[0] not in {"prepare", "probe", "finetune"})
 FORKING = {"references", "rivals", "label", "evaluate", "transcribe"}  # stages that fork workers
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from traceback import format_exc
 
-import httpx
 import pytest
 
 from citer.errors import InputError
@@ -21,8 +20,8 @@ from flows.tracking.registry import promote
 from flows.tracking.store import open_store
 from tests.drills.scale import SCALE, SEED, Record
 from tests.drills.stages import FORK
-from tests.flows.project import register, retrain
-from tests.flows.servers import NO_JOBS, free_port, until
+from tests.flows.project import register, register_new, retrain
+from tests.flows.servers import NO_JOBS, answers, free_port, until
 from tests.flows.tracking.registered import DATE, holder, version, versions
 
 pytestmark = pytest.mark.slow
@@ -47,17 +46,11 @@ class MlflowServer:
     def start(self) -> None:
         env = os.environ | NO_JOBS
         self._process = subprocess.Popen(self._command, env=env, start_new_session=True)
-        until(self._healthy, 180)
+        until(lambda: answers(self.url), 180)
 
     def kill(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-
-    def _healthy(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/health").is_success
-        except httpx.TransportError:
-            return False
 
 
 @pytest.fixture
@@ -72,16 +65,16 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MlflowSe
 
 @pytest.mark.parametrize("share", SHARES)
 def test_a_registration_whose_server_is_killed_says_so_and_is_completed_later(
-    clone: Path,
+    project: Path,
     server: MlflowServer,
     share: float,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     record_property: Record,
 ) -> None:
-    first = Child(partial(retrained, 1))
+    first = Child(partial(register_new, 1))
     assert first.ended() == (0, "")
-    second = Child(partial(retrained, 2))
+    second = Child(partial(register_new, 2))
     time.sleep(share * first.seconds)
     server.kill()
     status, said = second.ended()
@@ -91,9 +84,9 @@ def test_a_registration_whose_server_is_killed_says_so_and_is_completed_later(
     with capsys.disabled():
         print(f"\nMLflow killed at {share:.0%} of {first.seconds:.1f} s: {status}, {said}", end="")
     assert status == 0 or LOST.fullmatch(said)
-    ended = Child(partial(retrained, 2)).ended()
+    ended = Child(partial(register_new, 2)).ended()
     if ended[0]:  # not explained: beside other tests, an artifact may be missing once
-        ended = Child(partial(retrained, 2)).ended()
+        ended = Child(partial(register_new, 2)).ended()
     assert ended == (0, "")
     open_store("citer")
     assert (versions(), holder("champion")) == ([1, 2, 3, 4], 4)
@@ -103,10 +96,10 @@ def test_a_registration_whose_server_is_killed_says_so_and_is_completed_later(
 
 
 def test_a_promotion_during_a_registration_leaves_one_champion(
-    clone: Path, record_property: Record
+    project: Path, record_property: Record
 ) -> None:
     for seed in (1, 2):
-        retrained(seed)
+        register_new(seed)
     retrain(3)
     both = [Child(register), Child(partial(promote, 2))]
     assert [child.ended() for child in both] == [(0, ""), (0, "")]
@@ -122,11 +115,6 @@ def test_a_promotion_during_a_registration_leaves_one_champion(
 def ends_as_champion(number: int) -> bool:
     *_, last = version(number).tags.get("history", "").split("; ")
     return re.fullmatch(f"{DATE} made the champion by (the gate|hand)", last) is not None
-
-
-def retrained(seed: int) -> None:
-    retrain(seed)
-    register()
 
 
 class Child:

@@ -5,7 +5,6 @@ The only stage of the clone waits for the test, so that the fault falls into the
 
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ from flows.tracking.store import open_store
 from tests.drills.files import left_aside
 from tests.drills.kills import PATIENCE_SECONDS, Run
 from tests.drills.scale import SCALE, Record
+from tests.flows.deployment import RETRAINS
 from tests.flows.prefect_server import Server, running
-from tests.flows.servers import free_port, until
+from tests.flows.servers import answers, free_port, until
 from tests.flows.tracking.registered import holder, version, versions
 
 pytestmark = [
@@ -27,13 +27,12 @@ pytestmark = [
 ]
 
 WAITS = "touch begun && until [ -e go ]; do sleep 0.1; done && rm begun"
-RETRAINS = f"{sys.executable} -c 'from tests.flows.project import retrain; retrain(SEED)'"
 CLOCK = Path(__file__).with_name("clock.c")
 
 
 def set_stage(seed: int = 1) -> None:
     """Make a pipeline of one stage, which waits for the file `go`."""
-    commands = [WAITS, RETRAINS.replace("SEED", str(seed))]
+    commands = [WAITS, RETRAINS.format(seed)]
     stage: dict[str, Any] = {"cmd": commands, "outs": ["data/preferences"]}
     pipeline = {"stages": {"evaluate": {"foreach": ["1"], "do": stage}}}
     YAML().dump(pipeline, Path("dvc.yaml"))
@@ -63,28 +62,28 @@ def check(champion: int = 1) -> None:
     assert left_aside(Path()) == []
 
 
-def test_a_lost_prefect_server(clone: Path, tmp_path: Path, record_property: Record) -> None:
+def test_a_lost_prefect_server(project: Path, tmp_path: Path, record_property: Record) -> None:
     set_stage()
     port = free_port()
     server = Server(f"http://127.0.0.1:{port}/api", tmp_path / "prefect")
     start = ("server", "start", "--port", str(port))
     with running(server.env, *start):
-        until(server.healthy, PATIENCE_SECONDS)
-        run = begun(tmp_path / "home", PREFECT_API_URL=str(server.client.base_url))
+        until(lambda: answers(server.url), PATIENCE_SECONDS)
+        run = begun(tmp_path / "home", PREFECT_API_URL=server.url)
     assert finish(run) == 1
-    assert f"citer: Prefect at {server.client.base_url}".rstrip("/") in run.log.read_text()
+    assert f"citer: Prefect at {server.url}" in run.log.read_text()
     with running(server.env, *start):
-        until(server.healthy, PATIENCE_SECONDS)
-        again = Run(Path.cwd(), tmp_path / "home", {"PREFECT_API_URL": str(server.client.base_url)})
+        until(lambda: answers(server.url), PATIENCE_SECONDS)
+        again = Run(Path.cwd(), tmp_path / "home", {"PREFECT_API_URL": server.url})
         assert finish(again) == 0
     check()
     record_property("ends of Prefect's server", 1)
 
 
-def test_two_runs_at_once(clone: Path, tmp_path: Path, record_property: Record) -> None:
+def test_two_runs_at_once(project: Path, tmp_path: Path, record_property: Record) -> None:
     set_stage()
     run = begun(tmp_path / "home")
-    second = Run(clone, tmp_path / "other")
+    second = Run(project, tmp_path / "other")
     until(lambda: "waiting for" in second.log.read_text(), PATIENCE_SECONDS)
     assert [finish(run), finish(second)] == [0, 0]
     check()
@@ -93,7 +92,7 @@ def test_two_runs_at_once(clone: Path, tmp_path: Path, record_property: Record) 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
 def test_a_clock_that_is_set_back_by_a_day(
-    clone: Path, tmp_path: Path, record_property: Record
+    project: Path, tmp_path: Path, record_property: Record
 ) -> None:
     library, set_back = tmp_path / "clock.so", tmp_path / "set-back"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, CLOCK], check=True)

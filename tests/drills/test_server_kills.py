@@ -26,7 +26,7 @@ from citer.storage.tables import read_table
 from tests.drills.files import left_aside
 from tests.drills.scale import SCALE, SEED, Record
 from tests.drills.stages import FORK, PATIENCE_SECONDS
-from tests.flows.servers import free_port, until
+from tests.flows.servers import answers, free_port, until
 from tests.server.running import QUESTIONS, Shelf, asked, deployed
 
 pytestmark = pytest.mark.slow
@@ -59,10 +59,7 @@ class Served:
 
     def _healthy(self) -> bool:
         assert self._process.is_alive()
-        try:
-            return httpx.get(f"{self.url}/health").is_success
-        except httpx.TransportError:
-            return False
+        return answers(self.url)
 
 
 def _serve(pair: Pair, port: int, log: Path) -> None:
