@@ -54,6 +54,7 @@ def _restore(version: int, store: Store, made: Run) -> None:
         except BaseException as error:
             with suppress(TemporaryError):  # the files that it refuses to overwrite are unchanged
                 _put(before)
+                dvc("checkout", "--allow-missing", *map(str, named(versioned())))
                 dvc("checkout", "--allow-missing")
             if not isinstance(error, InputError):
                 raise

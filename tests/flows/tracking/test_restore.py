@@ -142,10 +142,10 @@ def test_a_file_changed_by_hand_is_never_overwritten(runs: Runs) -> None:
     mine = PREFERENCES[0]
     mine.unlink()  # DVC may have linked it to its cache
     mine.write_text("mine")
-    before = read(STATE)
+    before = present()
     with pytest.raises(InputError, match="unsaved"):
         restore(A)
-    assert read(STATE) == before
+    assert present() == before
 
 
 def test_an_unexpected_error_leaves_everything_unchanged_and_names_the_copy(
