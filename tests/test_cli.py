@@ -148,6 +148,7 @@ def test_pretrain_never_replaces_the_folder_of_another_pair(
     (project / "params.yaml").write_text(text)
     made: list[Path] = []
     monkeypatch.setattr("benchmarks.pretrain.make_pair", lambda folder, seed: made.append(folder))
+    monkeypatch.setattr(tools, "_need_benchmarks", lambda command: None)
     tools.pretrain()
     assert made == [Path("data/pair")]
 
@@ -282,9 +283,11 @@ def test_an_address_that_is_none_is_refused_before_it_is_asked(url: str, refusal
     assert line == f"--url: {url!r}: expected http://HOST:PORT"
 
 
-def test_bench_needs_a_clone(monkeypatch: pytest.MonkeyPatch, refusal: Refusal) -> None:
-    monkeypatch.setattr(tools, "find_spec", lambda _: None)
-    assert "no folder benchmarks here; expected a clone" in refusal("bench")
+@pytest.mark.parametrize("command", ["bench", "pretrain"])
+@pytest.mark.usefixtures("project")
+def test_benchmarks_need_a_clone(command: str, refusal: Refusal) -> None:
+    Path("benchmarks").mkdir()  # another folder of this name
+    assert "no folder benchmarks here; expected a clone" in refusal(command)
 
 
 def test_help_of_bench_lists_every_row() -> None:

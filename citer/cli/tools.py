@@ -1,7 +1,6 @@
 """Commands beside the stages: size up a pair, measure speed, make the embedded pair."""
 
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -90,7 +89,7 @@ def bench(
 def _need_benchmarks(command: str) -> None:
     """Raise InputError if this folder is not a clone of the repository."""
     load_params()
-    if not find_spec("benchmarks"):
+    if not Path("benchmarks/bench.py").is_file():
         raise InputError(
             f"{command}: no folder benchmarks here; expected a clone of the repository"
         )

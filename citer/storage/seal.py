@@ -5,6 +5,7 @@ Unlike checksums of pages, it covers the order and number of rows, the metadata 
 
 import hashlib
 from functools import lru_cache
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from citer.errors import InputError, reading
@@ -43,7 +44,8 @@ def _read(path: Path) -> tuple[int, bytes, bytes]:
     The place follows the last `SEAL`. Before the metadata, the footer has the least and the largest
     text of each column, and a user may have written `SEAL`.
     """
-    content = path.read_bytes()
+    with path.open("rb") as file:  # a shard may be large; an empty file cannot be mapped
+        content = mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size else b""
     place = content.rfind(SEAL) + len(SEAL)
     if place < len(SEAL):
         raise InputError(f"{path}: not a table that citer wrote")

@@ -19,7 +19,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from mlflow import MlflowClient, db
 from mlflow.entities import Experiment, LifecycleStage, Metric, Param, Run, ViewType
-from mlflow.exceptions import INVALID_PARAMETER_VALUE, ErrorCode, MlflowException
+from mlflow.exceptions import MlflowException
+from mlflow.tracking.registry import UnsupportedModelRegistryStoreURIException
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.file_utils import local_file_uri_to_path
 from sqlalchemy import NullPool, create_engine
@@ -157,15 +158,15 @@ def exclusively() -> AbstractContextManager[None]:
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Turn MLflow's `ERRORS` into one with their first line: InputError if a value is wrong."""
+    """Turn MLflow's `ERRORS` into TemporaryError, with their first line as the message."""
     for logger in LOGGERS:
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
         yield
+    except UnsupportedModelRegistryStoreURIException:
+        raise InputError(f"{named(mlflow.get_tracking_uri())}: {EXPECTED}") from None
     except ERRORS as error:
-        wrong = getattr(error, "error_code", "") == ErrorCode.Name(INVALID_PARAMETER_VALUE)
-        kind = InputError if wrong else TemporaryError
-        raise kind(f"{named(mlflow.get_tracking_uri())}: {_first_line(error)}") from error
+        raise TemporaryError(f"{named(mlflow.get_tracking_uri())}: {_first_line(error)}") from error
 
 
 def named(uri: str) -> str:
@@ -195,11 +196,13 @@ def check_store(uri: str) -> bool:
         elif "://" not in uri and not uri.startswith("databricks"):
             raise ValueError(EXPECTED)
         return True
-    except (ArgumentError, ImportError, ValueError) as error:  # one of requests' for a wrong URL
-        raise InputError(f"{named(uri)}: {_first_line(error)}") from None
     except requests.RequestException as error:
+        if isinstance(error, ValueError):  # a wrong URL; what it says may have a part of a password
+            raise InputError(f"{named(uri)}: {EXPECTED}") from None
         problem = f"no answer ({type(error).__name__}), expected a running MLflow server"
         raise TemporaryError(f"{named(uri)}: {problem}") from None
+    except (ArgumentError, ImportError, ValueError) as error:
+        raise InputError(f"{named(uri)}: {_first_line(error)}") from None
     except SQLAlchemyError as error:
         raise TemporaryError(f"{named(uri)}: {_first_line(error)}") from None
 

@@ -112,7 +112,7 @@ def test_a_row_without_answer_can_be_decoded_but_not_graded(row, task, field):
         (
             {"solution": None},
             "solution: missing; expected a solution in training files, "
-            "or an `answer` to grade against",
+            "or elsewhere an `answer` to grade against",
         ),
         ({"solution": ["4"]}, "solution: ['4']; expected a text: a solution in training files"),
         (

@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from citer.decoding.answer import Request
+from citer.decoding.answer import Answer, Request
+from citer.decoding.policy import LLM_ALONE
 from citer.errors import InputError
 from citer.models.pair import Pair
-from citer.rule import LLM
+from citer.rule import LLM, Rule
 from citer.serving.deployment import Reply
 from citer.serving.server.metrics import Metrics
 from citer.serving.server.service import Service, Settings, _verdict
 from tests.server.promised import ask, settled, watched
 from tests.server.running import running
+
+ANSWER = Answer("0", LLM_ALONE, (1,), (), (), False)
 
 
 def test_requests_are_dropped_if_too_many_wait_for_a_verdict(
@@ -45,6 +48,39 @@ def test_a_version_that_was_replaced_gets_no_shadow_answer() -> None:
     service = Service(Settings("tiny", 1, 30.0), None, None, metrics)  # type: ignore[arg-type]
     service._alone = asyncio.Lock()
     assert asyncio.run(service._again(call, [LLM])) == {}
+
+
+@pytest.mark.parametrize(("fails", "dropped"), [(False, 3), (True, 5)])
+def test_a_burst_loses_its_surplus_and_no_row(
+    monkeypatch: pytest.MonkeyPatch, fails: bool, dropped: int
+) -> None:
+    service = Service(Settings("tiny", 1, 30.0), None, None, Metrics(CollectorRegistry()))  # type: ignore[arg-type]
+    seen, goes_on = list[Reply](), asyncio.Event()
+
+    async def again(*_: object) -> dict[Rule, Answer]:
+        assert not fails
+        await goes_on.wait()
+        return {}
+
+    async def burst() -> float:
+        service._shadowing = set()
+        for number in range(5):
+            form = SimpleNamespace(id=f"{number}", moved=None)
+            call: Any = SimpleNamespace(problem="?", release=None, text=str, form=form, user=None)
+            call.release = SimpleNamespace(observer=None)
+            service._answered(call, ANSWER)
+        await asyncio.sleep(0.01)
+        found: float = service.metrics.shadowed.labels("dropped")._value.get()
+        goes_on.set()
+        await asyncio.gather(*service._shadowing)
+        return found
+
+    monkeypatch.setattr("citer.serving.server.service.WAITING", 2)
+    monkeypatch.setattr("citer.serving.server.service._drawn", lambda _: [LLM])
+    monkeypatch.setattr(service, "_again", again)
+    monkeypatch.setattr(service, "_see", lambda _, reply: seen.append(reply))
+    assert asyncio.run(burst()) == dropped
+    assert sorted(str(reply.request) for reply in seen) == [*"01234"]
 
 
 def test_evidence_that_cannot_be_written_is_told_in_one_line(

@@ -57,7 +57,7 @@ def test_rows_with_a_question_alone_fill_every_split(source: str, against: str) 
 
 
 MISSING = r"^data/own/t:\d+: solution: missing; expected a solution in training files$"
-UNGRADED = MISSING.replace("$", ", or an `answer` to grade against$")
+UNGRADED = MISSING.replace("$", ", or elsewhere an `answer` to grade against$")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_dealt_row_needs_what_its_split_needs(
 
 def test_a_file_of_test_questions_needs_answers_if_they_are_what_is_compared() -> None:
     train, test = file("t", numbered("problem", 40, **SOLUTION)), file("x", [{"problem": "2?"}])
-    with pytest.raises(InputError, match=r"^data/own/x:1: solution: missing; .* or an `answer`"):
+    with pytest.raises(InputError, match=r"^data/own/x:1: solution: missing; .* elsewhere an `"):
         prepare.run(params("auto", "answers", train=(train,), test=(test,)))
     prepare.run(params("auto", "auto", train=(train,), test=(test,)))
     assert [p.answer for p in prepared()["test"]] == [None]

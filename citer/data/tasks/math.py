@@ -78,7 +78,7 @@ class Math(Task):
     reference_field = "solution"
     reference_text = "a solution in training files"
     answer_field = "solution"
-    answer_text = "a solution in training files, or an `answer` to grade against"
+    answer_text = "a solution in training files, or elsewhere an `answer` to grade against"
     templates = (
         "Solve the problem. Put the final answer in \\boxed{{}}.\nProblem: {question}\nSolution:\n",
     )

@@ -31,6 +31,7 @@ class OwnTask(Task):
 
     fields = ()
     reference_field = "reference"
+    reference_text = answer_text = "a text that problem() makes of the row"
     templates = ()
     example: ClassVar = {}
 

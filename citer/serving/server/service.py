@@ -184,7 +184,8 @@ class Service:
         if observer or rules:
             reply = Reply(call.problem, answer, call.text(answer), call.form.id, call.user)
             if rules:
-                task = asyncio.create_task(self._shadow(call, reply, rules))
+                room = len(self._shadowing) < WAITING
+                task = asyncio.create_task(self._shadow(call, reply, rules if room else ()))
                 self._shadowing.add(task)
                 task.add_done_callback(self._shadowing.discard)
             else:
@@ -203,9 +204,13 @@ class Service:
     async def _shadow(self, call: Call, reply: Reply, rules: Sequence[Rule]) -> None:
         """Let observer and keeper see a reply with its answers by each rule, if there are any."""
         answers, verdict = dict[Rule, Answer](), "dropped"
-        with suppress(asyncio.CancelledError):  # the server ends
-            if len(self._shadowing) <= WAITING:
+        try:
+            if rules:
                 answers = await self._again(call, rules)
+        except asyncio.CancelledError:
+            pass  # the server ends
+        except Exception:
+            LOG.exception("no shadow answer, and no verdict on %s", reply.request)
         own = answers.get(LLM)
         reference = call.text(own) if own and not own.truncated else None
         seen = self._see(call, reply._replace(reference=reference))

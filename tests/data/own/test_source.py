@@ -95,7 +95,7 @@ def test_a_missing_file_is_named() -> None:
         ('row["q"]', "row['x']", "row: data/own/t.py:7: KeyError: 'x', in problem(); expected a"),
         ("return {", "raise GeneratorExit\n        return {", "row: data/own/t.py:7: Gener"),
         ('row["q"]', "3", "question: problem() made 3; expected a text"),
-        ('row.get("q")', "None", "answer: missing; expected a text"),
+        ('row.get("q")', "None", "answer: missing; expected a text that problem() makes"),
         ("problem.question +", "problem.x +", "prompt(): data/own/t.py:10: AttributeError"),
         ('problem.question + "?"', "''", f"prompt(): {NAME}: prompt() returned ''; expected a tex"),
         ('problem.question + "?"', "'\\ud83d'", "prompt(): '\\ud83d', half a character; expected"),

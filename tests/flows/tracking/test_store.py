@@ -90,6 +90,9 @@ def test_no_line_has_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "check_store", lambda _: True)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
     assert refused().count("http://…@127.0.0.1:9") == 2
+    for password in ("se#cret", "se?cret"):
+        with pytest.raises(InputError, match=r"^MLflow at http://…@h:5000: expected a server's"):
+            own.check_store(f"http://me:{password}@h:5000")
     uri = without_password("postgresql://h/db?user=me&password=secret&sslmode=require")
     assert uri == "postgresql://h/db?user=me&password=…&sslmode=require"
 
@@ -98,7 +101,8 @@ def test_no_line_has_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("uri", "said"),
     [
-        *((uri, "") for uri in ("nonsense", "foo://bar", "http://", "http://[x", "sqlite:", "m:/")),
+        *((uri, "") for uri in ("nonsense", "sqlite:", "m:/")),
+        *((uri, own.EXPECTED) for uri in ("foo://bar", "http://", "http://[x")),
         ("mlruns", own.EXPECTED),  # a folder
     ],
 )
