@@ -90,11 +90,14 @@ def test_no_line_has_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "check_store", lambda _: True)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
     assert refused().count("http://…@127.0.0.1:9") == 2
-    for password in ("se#cret", "se?cret"):
-        with pytest.raises(InputError, match=r"^MLflow at http://…@h:5000: expected a server's"):
-            own.check_store(f"http://me:{password}@h:5000")
     uri = without_password("postgresql://h/db?user=me&password=secret&sslmode=require")
     assert uri == "postgresql://h/db?user=me&password=…&sslmode=require"
+
+
+@pytest.mark.parametrize("password", ["se#cret", "se?cret"])
+def test_a_password_that_makes_the_address_wrong_is_not_shown(password: str) -> None:
+    with pytest.raises(InputError, match=r"^MLflow at http://…@h:5000: expected a server's"):
+        own.check_store(f"http://me:{password}@h:5000")
 
 
 @pytest.mark.usefixtures("project")
