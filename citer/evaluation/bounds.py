@@ -204,7 +204,7 @@ BOUNDS: Mapping[BoundName, Bound] = {"random": random_bound, "oracle": oracle_bo
 def bound_runs(
     study: "Study", alone: Alone, lessons: Callable[[], Lessons] | None
 ) -> Iterator[Run]:
-    """Make the runs of the bounds that the parameters list. The one that learns needs `lessons`."""
+    """Run the bounds that the parameters list; `query` only with `lessons`."""
     for name in dict.fromkeys(study.params.evaluate.bounds):
         if name in BOUNDS:
             yield from BOUNDS[name](study, alone)
