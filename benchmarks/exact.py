@@ -47,8 +47,10 @@ from citer.training.router import INFERENCE_ROWS, NARROW, train_head, train_logi
 
 SPLITS = ("preference", "validation", "test")
 SEEDS = 3  # of the training of heads
-EVERY = [Rule("every", gamma, 1.0) for gamma in range(1, 17)]
-RISKS = [Rule("risk", percent / 100, 1.0, "own") for percent in range(2, 100, 2)]
+GAMMAS, PERCENTS = range(1, 17), range(2, 100, 2)
+# Each also with the first token by the LLM.
+EVERY = [Rule("every", at, 1.0, cap=cap) for at in GAMMAS for cap in (0, at)]
+RISKS = [Rule("risk", at / 100, 1.0, "own", cap=cap) for cap in (0, 16) for at in PERCENTS]
 Score = Callable[[np.ndarray], np.ndarray]  # score_N of feature_NF
 
 
@@ -215,7 +217,7 @@ def compared(found: Sequence[Scorer], read: Mapping[str, Read], prices: Prices) 
 
 
 def _short(rule: Rule | None) -> str:
-    return f"{rule.visit} {rule.at:g}" if rule else ""
+    return str(replace(rule, audit=0.0, by="")) if rule else ""
 
 
 class Tried(NamedTuple):

@@ -154,7 +154,8 @@ def visits(rule: Rule | None, answer: Forced) -> list[Visit]:
     if rule is None:
         places = [n for n, agrees in enumerate(answer.agrees) if not agrees]
         return [Visit(at - last, at, at) for last, at in pairwise([-1, *places])]
-    made, written, drafts = list[Visit](), 0, _drafts(rule, answer)
+    made, drafts = [Visit(0, 0, 0)] * bool(rule.cap), _drafts(rule, answer)
+    written = len(made)
     copies, room = answer.copies if rule.draft != "slm" else (), min(answer.room, BEYOND)
     while written < len(drafts):
         run = _run(rule, drafts[written:], room)

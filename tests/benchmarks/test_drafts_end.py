@@ -113,11 +113,14 @@ def test_the_costs_are_those_of_the_engine_and_the_heads_can_serve(
         return Prices.of(pair).moved(engine.slm_work, engine.llm_work), answers
 
     alone, texts = decoded(LLM)
-    moved, same = decoded(Rule.parse(f"{rows['count']['chosen']} audit 1"))
+
+    def chosen(name: str, by: str = "") -> Rule:
+        return replace(Rule.parse(rows[name]["chosen"].split(",")[0]), audit=1.0, by=by)
+
+    moved, same = decoded(chosen("count"))
     assert same == texts
     assert rows["count"]["bytes"][0] == pytest.approx(moved / alone)
-    at = rows["agree"]["chosen"].split(",")[0]
-    assert decoded(Rule.parse(f"{at} audit 1 by agree"))[1] == texts
+    assert decoded(chosen("agree", "agree"))[1] == texts
 
 
 def test_a_second_study_asks_nothing_again(
