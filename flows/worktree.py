@@ -113,6 +113,8 @@ def _commit(name: str, outcome: str) -> str | None:
 
     The branch appears in one step: a kill leaves no branch, or a complete one, which is kept.
     """
+    # A kill of git leaves it, and nobody else commits here.
+    Path(git("rev-parse", "--git-path", "index.lock")).unlink(missing_ok=True)
     git("add", "--all", "--", *(str(file) for file in RESULTS if file.exists()))
     files = git("write-tree")
     if files == git("rev-parse", "HEAD^{tree}"):

@@ -128,6 +128,15 @@ def test_a_failure_leaves_the_folder_in_which_the_next_retraining_goes_on(checko
     assert worktrees() == []
 
 
+def test_a_kill_while_git_adds_the_results_does_not_stop_the_next_retraining(
+    checkout: Path,
+) -> None:
+    tree = Path(".retrain", left_by_a_failure())
+    Path(git("rev-parse", "--git-path", "index.lock", folder=tree)).touch()
+    assert f"retrain/{tree.name}" in in_worktree(writing("new"), print)
+    assert worktrees() == []
+
+
 def test_a_folder_of_another_commit_stays_and_is_named(checkout: Path) -> None:
     left = left_by_a_failure()
     write_text(Path("citer/new.py"), "")
