@@ -46,16 +46,15 @@ def _fetched(name: str, alias: str | None, number: str) -> tuple[str, Path]:
     from mlflow import MlflowClient
 
     client = MlflowClient()
-    if alias:
-        number = client.get_model_version_by_alias(name, alias).version
-    # The source is unique, unlike the number.
-    folder = CACHE / digest(str(client.get_model_version(name, number).source))
+    find = client.get_model_version_by_alias if alias else client.get_model_version
+    found = find(name, alias or number)
+    folder = CACHE / digest(str(found.source))  # is unique, unlike the number
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / ".lock").open("a") as lock:  # all replicas of a machine see a promotion at once
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            _download(f"models:/{name}/{number}", folder)
-    return f"{name}/{number}", folder / "bundle"
+            _download(f"models:/{name}/{found.version}", folder)
+    return f"{name}/{found.version}", folder / "bundle"
 
 
 def _download(version: str, folder: Path) -> None:
