@@ -34,6 +34,7 @@ from citer.vllm.registry import fetched
 PINNED = "CITER_VLLM_ROUTERS"  # environment of the API servers that this process starts
 SPECULATION = '{"method": "draft_model", "model": SLM, "num_speculative_tokens": 16}'
 PENALTIES = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}  # neutral
+NEEDED = {"log": "router", "redact": "log", "shadow": "evidence", "evidence": "router"}
 AUDIT = re.compile(r"^\s*audit\b")  # a rule without a visit: all drafts that vLLM asks for
 
 
@@ -50,16 +51,11 @@ class Settings(ShadowParams):
     def fits(self) -> Self:
         if not (self.router or self.rule):
             raise ValueError("expected router or rule")
-        if self.log and not self.router:
-            raise ValueError("log: expected router, too, which names the tasks of its rows")
-        if self.redact and not self.log:
-            raise ValueError("redact: expected log, too")
-        if self.shadow and not self.evidence:
-            raise ValueError("shadow: expected evidence, too, a file or an address of Postgres")
-        if self.evidence and (self.rule or not self.router):
-            raise ValueError(
-                "evidence: expected router and no rule, since it is about the router's"
-            )
+        for key, needed in NEEDED.items():
+            if getattr(self, key) and not getattr(self, needed):
+                raise ValueError(f"{key}: expected {needed}, too")
+        if self.evidence and self.rule:
+            raise ValueError("evidence: expected no rule, since it is about the router's")
         return self
 
 
