@@ -1,8 +1,7 @@
 """vLLM's schedulers, which give each request no more places for drafts than its rule can use."""
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -11,7 +10,7 @@ from citer.vllm.loading import engine_of, read_served, read_settings
 from citer.vllm.rules import most_pending
 
 
-class _Limited(Scheduler if TYPE_CHECKING else object):  # type: ignore[misc]
+class RoutedScheduler(Scheduler):
     """Shortens the places for drafts, in which vLLM would let the LLM read tokens for nothing."""
 
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
@@ -23,27 +22,20 @@ class _Limited(Scheduler if TYPE_CHECKING else object):  # type: ignore[misc]
 
     def add_request(self, request: Any) -> None:
         """Add a request. One that the SLM does not read shares no cached prefix with others."""
-        if not most_pending(self._served.of(request.sampling_params)):
+        if not self._most(request):
             request.cache_salt = f"{request.cache_salt or ''} unread"
             request.block_hashes = []
             request.update_block_hashes()
         super().add_request(request)
 
-    def _shorten(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            if request := self.requests.get(key):
-                most = most_pending(self._served.of(request.sampling_params))
-                if len(request.spec_token_ids) > most:
-                    request.spec_token_ids = request.spec_token_ids[:most]
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        for request in self.running:
+            request.spec_token_ids = request.spec_token_ids[: self._most(request)]
+        return super().schedule(*args, **kwargs)
+
+    def _most(self, request: Any) -> int:
+        return most_pending(self._served.of(request.sampling_params))
 
 
-class RoutedScheduler(_Limited, Scheduler):
-    def update_draft_token_ids(self, draft_token_ids: Any) -> None:
-        super().update_draft_token_ids(draft_token_ids)
-        self._shorten(draft_token_ids.req_ids)
-
-
-class RoutedAsyncScheduler(_Limited, AsyncScheduler):
-    def _update_after_schedule(self, scheduler_output: Any) -> None:
-        super()._update_after_schedule(scheduler_output)
-        self._shorten(scheduler_output.num_scheduled_tokens)
+class RoutedAsyncScheduler(RoutedScheduler, AsyncScheduler):
+    pass

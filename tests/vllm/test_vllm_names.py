@@ -32,10 +32,8 @@ NAMES = {
     "vllm/v1/engine/async_llm.py AsyncLLM.resume_generation": "self",
     f"{GPU}/model_runner.py GPUModelRunner.get_draft_model": "self",
     "vllm/v1/core/sched/scheduler.py Scheduler.__init__": "self vllm_config",
-    "vllm/v1/core/sched/scheduler.py Scheduler.update_draft_token_ids": "self draft_token_ids",
-    "vllm/v1/core/sched/async_scheduler.py AsyncScheduler._update_after_schedule": (
-        "self scheduler_output"
-    ),
+    "vllm/v1/core/sched/scheduler.py Scheduler.schedule": "self",
+    "vllm/v1/core/sched/scheduler.py Scheduler.add_request": "self request",
     f"{GPU}/spec_decode/rejection_sampler.py RejectionSampler.__init__": "self sampler",
     f"{GPU}/spec_decode/rejection_sampler.py RejectionSampler.__call__": (
         "self logits input_batch draft_logits invalid_drafts"
@@ -60,6 +58,7 @@ WORDS = {
         "def reload_weights(\n    vllm_config: VllmConfig,\n    model: nn.Module,\n    weights_",
         " | None,\n    weights_path: str | None,\n    is_checkpoint_format: bool,\n)",
     ],
+    "vllm/v1/core/sched/scheduler.py": ["in self.running", "request.spec_token_ids = []"],
     f"{GPU}/model_runner.py": ["RejectionSampler(", "num_speculative_tokens=num_spec_tokens"],
     f"{GPU}/spec_decode/__init__.py": ["standalone_ar.speculator import"],
     f"{GPU}/input_batch.py": [
