@@ -18,8 +18,7 @@ from citer.models.vocabulary import Vocabulary
 from citer.rule import Rule
 from citer.vllm.accept import Judged, judge, raise_drafts
 from citer.vllm.counts import Counts, Step
-from citer.vllm.drafting import Flag, Round
-from citer.vllm.rules import Rules
+from citer.vllm.drafting import Flag, Round, Rules
 
 Slots = NDArray[np.integer[Any]]
 

@@ -6,8 +6,8 @@ from typing import Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from citer.vllm.drafting import most_pending
 from citer.vllm.loading import engine_of, read_served, read_settings
-from citer.vllm.rules import most_pending
 
 
 class RoutedScheduler(Scheduler):

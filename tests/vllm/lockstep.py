@@ -14,9 +14,8 @@ from torch import Tensor
 from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.rule import Rule
-from citer.vllm.drafting import Flag
+from citer.vllm.drafting import Flag, most_pending
 from citer.vllm.routing import Drafter, Routing, Rows
-from citer.vllm.rules import most_pending
 
 Prompts = Mapping[str, Sequence[int]]
 CPU = torch.device("cpu")

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from citer.rule import Rule
-from citer.vllm.drafting import Flag, Round
-from citer.vllm.rules import Rules
+from citer.vllm.drafting import Flag, Round, Rules
 
 CPU = torch.device("cpu")
 MOST, EOS = 8, 3
