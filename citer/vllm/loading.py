@@ -20,9 +20,8 @@ from pydantic import ValidationError, model_validator
 from citer.config.params import ShadowParams
 from citer.decoding.policy import head_name
 from citer.errors import InputError
-from citer.models.bundle import check_identity, read_bundle, read_card
+from citer.models.bundle import Card, check_identity, read_bundle, read_card
 from citer.models.folder import PairFolder
-from citer.models.router import Router
 from citer.rule import LLM, Rule
 from citer.sections import LocalPath, complaint
 from citer.serving.deployment import stored_rule
@@ -59,15 +58,16 @@ class Settings(ShadowParams):
         return self
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Served:
-    """What requests may ask of a server."""
+    """What requests may ask of a server. Its other processes get the fields in their settings."""
 
     default: str  # the rule of those that name none
     heads: Collection[str] | None  # the router's; None: not known here, any may be named
     drafts: int  # the most before a visit
     scored: bool  # whether a small model drafts, so that a rule can ask for scores
     router: str | None = None  # the folder of the heads, if they are known
+    logged: bool = False  # whether audits are kept for the log
     stop: tuple[str, ...] = ()  # texts and ids that end the answers of the router's certificate
     eos_ids: tuple[int, ...] = ()
 
@@ -156,24 +156,33 @@ def read_settings(additional_config: dict[str, Any]) -> Settings:
         raise InputError(f"--additional-config: {KEY}: {complaint(error)}") from None
 
 
-def read_served(settings: Settings, engine: Engine) -> tuple[Served, Router]:
-    """Read the router, and the rule of requests that have none. Raises InputError."""
-    router = read_bundle(Path(settings.router))[0] if settings.router else Router({})
-    rule = settings.rule or _registered(Path(settings.router or ""))
-    heads, scored = tuple(router.heads), engine.slm is not None
-    served = Served(rule, heads, engine.drafts, scored, settings.router)
-    promise = stored_promise(Path(settings.router or "")) if settings.evidence else None
+def read_served(settings: Settings, engine: Engine) -> Served:
+    """Read the rule of requests that name none, and the router. Raises InputError.
+
+    A router is checked against the models before a weight is loaded: it must be for this LLM, SLM,
+    tokenizer, prompt format and precision.
+    """
+    served = Served(settings.rule or "", (), engine.drafts, scored=engine.slm is not None)
+    if not settings.router:
+        served.parsed(served.default)
+        return served
+    folder = Path(settings.router)
+    (router, _), card = read_bundle(folder), read_card(folder)
+    rule = settings.rule or _registered(folder, card)
+    served = replace(served, default=rule, heads=tuple(router.heads), router=settings.router)
+    served = replace(served, stop=card.prompts.stop, logged=bool(settings.log))
+    promise = stored_promise(folder) if settings.evidence else None
     if promise and promise.sampling != "greedy":
         expected = "expected one of greedy answers, since samples differ by chance"
         raise InputError(f"evidence: a promise of answers by {promise.sampling}, {expected}")
     for each in (rule, *(promise.path if promise else ())):
         served.parsed(each)
-    return served, router
+    return replace(served, eos_ids=_checked_pair(folder, card, engine).eos_ids)
 
 
-def _registered(folder: Path) -> str:
+def _registered(folder: Path, card: Card) -> str:
     """Return the rule of a router's version. Raises InputError if its certificate is of others."""
-    rule, card = stored_rule(folder), read_card(folder)
+    rule = stored_rule(folder)
     if is_own(rule):
         return str(rule)
     expected = "expected one of `serve: {engine: vllm}`, or a `rule` in the settings of citer"
@@ -184,15 +193,10 @@ def _registered(folder: Path) -> str:
     return str(rule)
 
 
-def check_pair(router: Path, engine: Engine, served: Served) -> Served:
-    """Check a router against the models before a weight is loaded. Add what ends its answers.
-
-    Raises InputError if it was made for another LLM, SLM, tokenizer, prompt format or precision.
-    """
+def _checked_pair(router: Path, card: Card, engine: Engine) -> PairFolder:
     if engine.slm is None:
         expected = f"expected --speculative-config '{SPECULATION}'"
         raise InputError(f"{router}: scores an SLM, but {engine.method} drafts; {expected}")
-    card = read_card(router)
     if card.dtype != engine.dtype:  # before the digests, which may take minutes
         made = f"{router} was made for {card.dtype}"
         raise InputError(f"--dtype {engine.dtype}: {made}, expected --dtype {card.dtype}")
@@ -201,7 +205,7 @@ def check_pair(router: Path, engine: Engine, served: Served) -> Served:
         raise InputError(f"{router}: made for an SLM with pair.slm_weights: int8, {expected}")
     pair = PairFolder(Path(engine.slm), Path(engine.llm), card.prompts)
     check_identity(card.model_dump(), pair.identity(engine.dtype), router)
-    return replace(served, stop=card.prompts.stop, eos_ids=pair.eos_ids)
+    return pair
 
 
 def _check_llm(config: Any) -> None:
@@ -222,20 +226,18 @@ def _check_llm(config: Any) -> None:
             raise InputError(f"generation_config.json: {name} {value}: {expected}")
 
 
-def prepare(config: Any) -> tuple[str, Served, Settings, Engine]:
-    """Check the settings of a VllmConfig, and its models. Raises InputError.
+def prepare(config: Any, settings: Settings) -> tuple[str, Settings]:
+    """Return the router's name, and the settings with its folder.
 
-    Returns the router's name, what requests may ask for, and the settings with the router's folder.
+    Raises InputError if it cannot serve the model of a VllmConfig.
     """
-    settings, engine, version = read_settings(config.additional_config), engine_of(config), ""
-    if settings.router:
-        version, router = pinned(settings.router)
-        settings = settings.model_copy(update={"router": str(router.absolute())})
-    served, _ = read_served(settings, engine)
-    if settings.router:
-        _check_llm(config)
-        served = check_pair(Path(settings.router), engine, served)
-    return version, served, settings, engine
+    if settings.log and config.parallel_config.data_parallel_size > 1:
+        raise InputError("log: expected one engine, since vLLM asks only the first for audits")
+    if not settings.router:
+        return "", settings
+    name, router = pinned(settings.router)
+    _check_llm(config)
+    return name, settings.model_copy(update={"router": str(router.absolute())})
 
 
 def pinned(uri: str) -> tuple[str, Path]:

@@ -6,9 +6,9 @@ without settings of citer, that leaves no more than one wrapper.
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache, partial, wraps
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -20,17 +20,8 @@ if TYPE_CHECKING:
     from citer.vllm.swap import Live
 
 KNOWN = ("0.32", "0.33")  # of 0.33 the names and signatures only: it was not run
-SCHEDULERS = {
-    True: "citer.vllm.scheduler.RoutedAsyncScheduler",
-    False: "citer.vllm.scheduler.RoutedScheduler",
-}
-WORKER = "citer.vllm.worker.Extension"
+SCHEDULER = "citer.vllm.scheduler.Routed{}Scheduler"
 ORIGINAL = "citer_original"  # attribute of a wrapper
-JUDGED = {  # settings of vLLM's speculation under which drafts are judged as rules say
-    "rejection_sample_method": "standard",
-    "draft_sample_method": "greedy",
-    "use_local_argmax_reduction": False,
-}
 LOW = 2**30  # priority of shadow answers; vLLM reads it with --scheduling-policy priority
 
 
@@ -69,35 +60,31 @@ def check_version() -> None:
 
 def _with_slm(speculation: dict[str, Any] | None) -> dict[str, Any] | None:
     """Let a registered router's SLM be the draft model. Raises InputError."""
-    model = (speculation or {}).get("model") or ""
-    if speculation is None or not str(model).startswith("models:/"):
+    if not speculation or not str(speculation.get("model")).startswith("models:/"):
         return speculation
     from citer.vllm.loading import pinned
 
-    return speculation | {"model": str(pinned(model)[1] / "slm")}
+    return speculation | {"model": str(pinned(speculation["model"])[1] / "slm")}
 
 
 def _route(config: Any) -> None:
     """Prepare the engine's configuration and this process's API. Raises InputError."""
-    from citer.vllm.loading import prepare
-    from citer.vllm.log import open_log
+    from citer.vllm.loading import engine_of, prepare, read_settings
     from citer.vllm.swap import Live, Version
 
+    settings, engine = read_settings(config.additional_config), engine_of(config)
     _refuse_unserved(config)
-    alias = config.additional_config[KEY].get("router") or ""
-    name, served, settings, engine = prepare(config)
-    config.additional_config[KEY] = settings.model_dump(mode="json", exclude_defaults=True)
-    scheduler = config.scheduler_config
-    scheduler.scheduler_cls = SCHEDULERS[bool(scheduler.async_scheduling)]
-    config.parallel_config.worker_extension_cls = WORKER
+    version = Version.read(*prepare(config, settings), engine)
+    config.additional_config = config.additional_config | {KEY: asdict(version.served)}
+    scheduler, parallel = config.scheduler_config, config.parallel_config
+    scheduler.scheduler_cls = SCHEDULER.format("Async" if scheduler.async_scheduling else "")
+    parallel.worker_extension_cls = "citer.vllm.worker.Extension"
     if config.observability_config.per_request_spec_decode_metrics == "none":
         config.observability_config.per_request_spec_decode_metrics = "summary"
-    log, parallel = open_log(settings, Path(engine.llm), name), config.parallel_config
-    if settings.log and parallel.data_parallel_size > 1:
-        raise InputError("log: expected one engine, since vLLM asks only the first for audits")
     alone = parallel.data_parallel_size * parallel._api_process_count == 1
+    alias = settings.router or ""
     follows = alone and alias.startswith("models:/") and "@" in alias and not settings.rule
-    live = Live(Version(name, served, settings, engine, log), alias if follows else "")
+    live = Live(version, alias if follows else "")
     _serve_rules(live)
     _watch_requests(live)
     _serve_totals(live, first=parallel._api_process_rank <= 0)  # the first or only API server
@@ -106,7 +93,7 @@ def _route(config: Any) -> None:
 def _refuse_unserved(config: Any) -> None:
     from vllm import envs
 
-    parallel = config.parallel_config
+    parallel, drafts = config.parallel_config, config.speculative_config
     used = {
         "--pipeline-parallel-size": parallel.pipeline_parallel_size > 1,
         "--enable-expert-parallel": parallel.enable_expert_parallel,
@@ -115,12 +102,11 @@ def _refuse_unserved(config: Any) -> None:
         "--worker-extension-cls": parallel.worker_extension_cls,
         "the model runner V1 (VLLM_USE_V2_MODEL_RUNNER)": not config.use_v2_model_runner,
         "--logprobs-mode": config.model_config.logprobs_mode.startswith("processed"),
-        "--watermark-config": config.watermark_config,
         "VLLM_USE_RUST_FRONTEND": envs.VLLM_USE_RUST_FRONTEND,
-        **{
-            f"speculative_config.{name}": getattr(config.speculative_config, name, only) != only
-            for name, only in JUDGED.items()
-        },
+        # Drafts are then not judged as rules say. vLLM refuses a watermark unless they are sampled.
+        "speculative_config.rejection_sample_method": drafts.rejection_sample_method != "standard",
+        "speculative_config.draft_sample_method": drafts.draft_sample_method != "greedy",
+        "speculative_config.use_local_argmax_reduction": drafts.use_local_argmax_reduction,
     }
     for option in filter(used.get, used):
         raise InputError(f"{option}: routing does not serve it, expected none")

@@ -16,9 +16,10 @@ from citer.decoding.policy import Scorer, StepView, scorer_for
 from citer.models.router import Router
 from citer.models.vocabulary import Vocabulary
 from citer.rule import Rule
-from citer.vllm.accept import Judged, judge, raise_drafts
+from citer.vllm.accept import judge, raise_drafts
 from citer.vllm.counts import Counts, Step
 from citer.vllm.drafting import Flag, Round, Rules
+from citer.vllm.loading import Served
 
 Slots = NDArray[np.integer[Any]]
 
@@ -63,22 +64,22 @@ class Drafter:
 
 
 class Routing:
-    """The rules of vLLM's requests, with at most `most` drafts each."""
+    """The rules of vLLM's requests."""
 
     def __init__(
-        self, slots: int, most: int, device: torch.device, drafter: Drafter | None, *, logged: bool
+        self, served: Served, slots: int, device: torch.device, drafter: Drafter | None
     ) -> None:
+        self.served = served
         self.rules = Rules(slots, device)
-        self.counts = Counts(device, logged=logged)
+        self.counts = Counts(device, logged=served.logged)
         self.drafter = drafter  # None if vLLM does not draft with an SLM
-        self._most = most
         self._drafted_S = torch.zeros(slots, dtype=torch.long, device=device)
-        self._judged: list[tuple[Judged, Tensor]] = []
+        self._judged: list[tuple[Tensor, ...]] = []
 
     def add(self, slot: int, rule: Rule) -> None:
         """Let a slot's request have this rule."""
         place = self.drafter.place(rule) if self.drafter else 0
-        self.rules.put(slot, rule, place, self._most)
+        self.rules.put(slot, rule, place, self.served.drafts)
 
     def begin(self, slots: Slots, slot_N: Tensor, written_N: Tensor, most: int) -> Round | None:
         """Begin a round of drafts for these slots. Return None if none of them is routed.
@@ -105,11 +106,10 @@ class Routing:
 
     def audit(self, logits_NV: Tensor, rows: Rows, slots: Slots, temperature_N: Tensor) -> None:
         """Judge the drafts; change the logits in place so that vLLM's sampler accepts by rules."""
-        input_N = rows.input_N.masked_fill(self.withdrawn(rows), -1)
-        judged = judge(logits_NV, rows._replace(input_N=input_N).draft_N)
-        greedy_N = temperature_N == 0
+        rows = rows._replace(input_N=rows.input_N.masked_fill(self.withdrawn(rows), -1))
+        judged, greedy_N = judge(logits_NV, rows.draft_N), temperature_N == 0
         beta_N = self.rules.limits.beta_S[rows.slot_N]
-        self._judged.append((judged, greedy_N & (beta_N > 0)))
+        self._judged.append((*judged, greedy_N & (beta_N > 0)))
         if self.rules.relaxed(slots):
             raise_drafts(logits_NV, judged, beta_N, greedy_N)
 
@@ -122,14 +122,13 @@ class Routing:
         answer that its draft has.
         """
         parts, self._judged = self._judged, []
-        judged = Judged(*map(torch.cat, zip(*(part for part, _ in parts), strict=True)))
-        audits_N = torch.cat([audits for _, audits in parts])
+        draft_N, choice_N, odds_N, audits_N = map(torch.cat, zip(*parts, strict=True))
         row_S = torch.zeros_like(self._drafted_S)
         row_S[slot_R] = torch.arange(len(slot_R), device=slot_R.device)
         row_N = row_S[rows.slot_N]
-        there_N, accepted_N = judged.draft_N >= 0, written_R[row_N] - 1
+        there_N, accepted_N = draft_N >= 0, written_R[row_N] - 1
         kept_N = there_N & (rows.local_N < accepted_N)
         audited_N = there_N & audits_N & (rows.local_N <= accepted_N)
         if keys[0].startswith("_"):  # of vLLM's own warm-up
             return
-        self.counts.add(keys, Step(row_N, first_N, *judged, kept_N, audited_N))
+        self.counts.add(keys, Step(row_N, first_N, draft_N, choice_N, odds_N, kept_N, audited_N))

@@ -6,8 +6,9 @@ from typing import Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from citer.vllm import KEY
 from citer.vllm.drafting import most_pending
-from citer.vllm.loading import engine_of, read_served, read_settings
+from citer.vllm.loading import Served
 
 
 class RoutedScheduler(Scheduler):
@@ -15,8 +16,7 @@ class RoutedScheduler(Scheduler):
 
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
-        settings = read_settings(vllm_config.additional_config)
-        served, _ = read_served(settings, engine_of(vllm_config))
+        served = Served(**vllm_config.additional_config[KEY])
         # A later version may have others. Then some requests have places for nothing.
         self._served = replace(served, heads=None)
 

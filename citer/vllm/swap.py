@@ -7,13 +7,13 @@ forgets all cached prefixes, since the old SLM wrote them. New requests wait.
 import asyncio
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from citer.errors import InputError
 from citer.rule import LLM
-from citer.vllm.loading import Engine, Served, Settings, check_pair, read_served
+from citer.vllm.loading import Engine, Served, Settings, read_served
 from citer.vllm.log import ChatLog, open_log
 from citer.vllm.registry import fetched
 
@@ -27,23 +27,26 @@ class Version:
     """A version of the router, or a bare rule, as this process serves it."""
 
     name: str
-    served: Served
     settings: Settings  # with the router's folder
     engine: Engine
+    served: Served
     log: ChatLog | None
 
-    def newer(self, name: str, router: Path) -> "Version":
+    @classmethod
+    def read(cls, name: str, settings: Settings, engine: Engine) -> Self:
+        """Check a version, then open its log. Raises InputError."""
+        served = read_served(settings, engine)
+        return cls(name, settings, engine, served, open_log(settings, Path(engine.llm), name))
+
+    def newer(self, name: str, router: Path) -> Self:
         """Return another version for the same engine. Raises InputError if that cannot serve it."""
-        assert self.settings.router
-        own = Path(self.settings.router) / "slm"
-        slm = str(router / "slm") if self.engine.slm == str(own) else self.engine.slm
-        engine = self.engine._replace(slm=slm)
+        own, slm = f"{self.settings.router}/slm", self.engine.slm
+        if slm == own:
+            slm = str(router / "slm")
+            if _network(slm) != _network(own):
+                raise InputError(f"{name}: its SLM is another network, expected a restart")
         settings = self.settings.model_copy(update={"router": str(router)})
-        served = check_pair(router, engine, read_served(settings, engine)[0])
-        if slm and _network(slm) != _network(str(self.engine.slm)):
-            raise InputError(f"{name}: its SLM is another network, expected a restart")
-        log = open_log(settings, Path(engine.llm), name)
-        return Version(name, served, settings, engine, log)
+        return self.read(name, settings, self.engine._replace(slm=slm))
 
 
 def _network(folder: str) -> dict[str, Any]:
@@ -81,10 +84,10 @@ class Live:
             if said != self._said:  # vLLM asks every ten seconds
                 LOG.warning("the newest router cannot be used, %s stays: %s", before.name, said)
             self._said = said
-            return
-        self._said = ""
-        if not same:
-            await self._take(client, new)
+        else:
+            self._said = ""
+            if not same:
+                await self._take(client, new)
 
     async def _take(self, client: Any, new: Version) -> None:
         before, self.now = self.now, new  # requests that come during the pause are for the new one
@@ -93,8 +96,7 @@ class Live:
         try:
             await client.pause_generation(mode="wait")
             slm = new.engine.slm if new.engine.slm != before.engine.slm else None
-            given = new.settings.model_dump(mode="json", exclude_defaults=True), slm
-            await client.collective_rpc("citer_take", args=given)
+            await client.collective_rpc("citer_take", args=(asdict(new.served), slm))
         except Exception:
             LOG.exception("%s: the engine cannot take it up; restart the server", new.name)
             self.now = replace(new, served=replace(new.served, default=str(LLM)), log=None)

@@ -4,11 +4,11 @@ vLLM's worker imports `Extension` before it makes its model runner. This module 
 subclasses in the place of their bases. Without settings of citer they do what their bases do.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,13 +20,14 @@ from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 from vllm.v1.worker.gpu.spec_decode.standalone_ar import speculator
 from vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator import StandaloneARSpeculator
 
+from citer.models.bundle import read_bundle
 from citer.models.router import Router
 from citer.models.vocabulary import Vocabulary
 from citer.rule import LLM
 from citer.vllm import KEY
 from citer.vllm.counts import Audited
 from citer.vllm.drafting import Flag, Round
-from citer.vllm.loading import Served, engine_of, read_served, read_settings
+from citer.vllm.loading import Served
 from citer.vllm.routing import Drafter, Routing, Rows
 
 STATE = "citer_routing"  # attribute of a VllmConfig
@@ -39,56 +40,52 @@ class Extension:
 
     def citer_total(self) -> dict[str, int]:
         """See `Counts.total`."""
-        return routing_of(self.model_runner.vllm_config)[1].counts.total
+        return routing_of(self.model_runner.vllm_config).counts.total
 
     def citer_audited(self, request_id: str) -> Audited:
         """See `Counts.take`."""
-        return routing_of(self.model_runner.vllm_config)[1].counts.take(request_id)
+        return routing_of(self.model_runner.vllm_config).counts.take(request_id)
 
-    def citer_take(self, settings: dict[str, Any], slm: str | None) -> None:
+    def citer_take(self, served: dict[str, Any], slm: str | None) -> None:
         """Take up another version while no request runs, and the weights of its SLM, if given."""
         config = self.model_runner.vllm_config
-        before, routing = routing_of(config)
+        routing, new = routing_of(config), Served(**served)
         # If anything fails from here on, no request is routed.
-        setattr(config, STATE, (replace(before, default=str(LLM), router=""), routing))
-        config.additional_config[KEY] = settings
-        served, router = read_served(read_settings(config.additional_config), engine_of(config))
-        device = torch.device(config.device_config.device)
+        routing.served = replace(routing.served, default=str(LLM), router="")
         if slm:
             own, model = copy(config), self.model_runner.get_draft_model()
             own.model_config = config.speculative_config.draft_model_config
             with set_current_vllm_config(config):
                 reload_weights(own, model, None, slm, True)
-            if device.type == "cpu":  # vLLM packs weights there, and forgets a tied head
+            if config.device_config.device_type == "cpu":
+                # vLLM packs weights there, and forgets a tied head.
                 model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
         assert routing.drafter  # a router has one
-        routing.drafter.router = router.to(device)
+        routing.drafter.router = _router(new, config.device_config.device)
         routing.drafter.scorers.clear()
-        setattr(config, STATE, (served, routing))
+        routing.served = new
 
 
-def routing_of(config: Any) -> tuple[Served, Routing]:
+def routing_of(config: Any) -> Routing:
     """Return the routing of an engine, which its speculator and its sampler share."""
     if not hasattr(config, STATE):
-        setattr(config, STATE, _routing(config))
-    found: tuple[Served, Routing] = getattr(config, STATE)
-    return found
+        served = Served(**config.additional_config[KEY])
+        device, slots = config.device_config.device, config.scheduler_config.max_num_seqs
+        drafter = _drafter(_router(served, device), config) if served.scored else None
+        setattr(config, STATE, Routing(served, slots, device, drafter))
+    routing: Routing = getattr(config, STATE)
+    return routing
 
 
-def _routing(config: Any) -> tuple[Served, Routing]:
-    settings, engine = read_settings(config.additional_config), engine_of(config)
-    served, router = read_served(settings, engine)
-    device = torch.device(config.device_config.device)
-    drafter = _drafter(config, router.to(device), device) if engine.slm else None
-    slots = config.scheduler_config.max_num_seqs
-    return served, Routing(slots, engine.drafts, device, drafter, logged=bool(settings.log))
+def _router(served: Served, device: torch.device) -> Router:
+    return (read_bundle(Path(served.router))[0] if served.router else Router({})).to(device)
 
 
-def _drafter(config: Any, router: Router, device: torch.device) -> Drafter:
+def _drafter(router: Router, config: Any) -> Drafter:
     models = config.model_config, config.speculative_config.draft_model_config
-    size = min(model.get_vocab_size() for model in models)
-    found = [_eos_ids(model) for model in models]
-    eos_ids = tuple(dict.fromkeys(end for own in found for end in own if end < size))
+    size, device = min(model.get_vocab_size() for model in models), config.device_config.device
+    ends = (end for model in models for end in _eos_ids(model) if end < size)
+    eos_ids = tuple(dict.fromkeys(ends))
     eos_E = torch.tensor(eos_ids, dtype=torch.long, device=device)
     done = Flag(device, together=config.parallel_config.tensor_parallel_size > 1)
     return Drafter(router, Vocabulary(size, eos_ids), eos_E, done)
@@ -121,7 +118,7 @@ class RoutedSpeculator(StandaloneARSpeculator):
     def sample_draft(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         token_N = super().sample_draft(hidden_states, *args, **kwargs)
         if self._round:
-            drafter = routing_of(self.vllm_config)[1].drafter
+            drafter = routing_of(self.vllm_config).drafter
             assert drafter
             self.draft_tokens[: len(token_N), self._round.steps] = token_N
             score_NC = drafter.scores(token_N, hidden_states, self._logits_NV)
@@ -132,7 +129,7 @@ class RoutedSpeculator(StandaloneARSpeculator):
     def propose(self, input_batch: Any, *args: Any, **kwargs: Any) -> Tensor:
         if kwargs.get("dummy_run") or KEY not in (self.vllm_config.additional_config or {}):
             return super().propose(input_batch, *args, **kwargs)
-        routing, drafts_NK = routing_of(self.vllm_config)[1], self.draft_tokens
+        routing, drafts_NK = routing_of(self.vllm_config), self.draft_tokens
         most = kwargs.get("num_speculative_tokens") or 0
         slots, slot_N = input_batch.idx_mapping_np, input_batch.idx_mapping
         self._round = routing.begin(slots, slot_N, args[WRITTEN], most)
@@ -149,12 +146,11 @@ class RoutedRejectionSampler(RejectionSampler):
 
     def __init__(self, sampler: Any, *args: Any, **kwargs: Any) -> None:
         config = get_current_vllm_config()
-        self._routing: Routing | None = None
-        if KEY in (config.additional_config or {}):
-            _, self._routing = routing_of(config)
-            sampler.add_request = partial(_add_request, sampler.add_request, config)
+        self._routing = routing_of(config) if KEY in (config.additional_config or {}) else None
+        if self._routing:
+            sampler.add_request = partial(_add_request, self._routing, sampler.add_request)
             sampler = copy(sampler)  # vLLM samples by the other one where nothing is verified
-            own = sampler.apply_sampling_params, sampler.sampling_states, self._routing
+            own = self._routing, sampler.sampling_states, sampler.apply_sampling_params
             sampler.apply_sampling_params = partial(_audited, *own)
         super().__init__(sampler, *args, **kwargs)
 
@@ -176,28 +172,21 @@ class RoutedRejectionSampler(RejectionSampler):
         return output
 
 
-def _add_request(add: Callable[..., None], config: Any, slot: int, params: Any) -> None:
+def _add_request(routing: Routing, add: Any, slot: int, params: Any) -> None:
     add(slot, params)
-    served, routing = routing_of(config)
-    routing.add(slot, served.of(params))
+    routing.add(slot, routing.served.of(params))
 
 
 def _audited(
-    apply: Callable[..., Tensor],
-    states: Any,
-    routing: Routing,
-    logits: Tensor,
-    slot_N: Tensor,
-    *args: Any,
+    routing: Routing, states: Any, apply: Any, logits: Tensor, slot_N: Tensor, *args: Any
 ) -> Tensor:
     """Return the logits of vLLM's sampler, by which its verification accepts as rules say."""
     own = apply(logits, slot_N, *args)
-    _, slots, _, input_ids, expanded_local_pos, *_ = args
-    rows = Rows(slot_N, expanded_local_pos, input_ids)
+    _, slots, _, input_N, local_N, *_ = args
     if routing.rules.relaxed(slots):
         # vLLM may return log-probabilities of the logits that it has given.
         own = own.to(torch.float32, copy=own is logits)
-    routing.audit(own, rows, slots, states.temperature.gpu[slot_N])
+    routing.audit(own, Rows(slot_N, local_N, input_N), slots, states.temperature.gpu[slot_N])
     return own
 
 

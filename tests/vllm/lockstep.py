@@ -15,6 +15,7 @@ from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.rule import Rule
 from citer.vllm.drafting import Flag, most_pending
+from citer.vllm.loading import Served
 from citer.vllm.routing import Drafter, Routing, Rows
 
 Prompts = Mapping[str, Sequence[int]]
@@ -33,7 +34,8 @@ class Lockstep:
         eos_E = torch.tensor(pair.eos_ids)
         drafter = Drafter(router, pair.vocabulary, eos_E, Flag(CPU))
         self.pair, self.slots, self.cap, self.pauses = pair, slots, cap, pauses
-        self.routing = Routing(slots, cap, CPU, drafter, logged=True)
+        served = Served("score 1", None, cap, scored=True, logged=True)
+        self.routing = Routing(served, slots, CPU, drafter)
         self.forwards = 0
         self._drafts: dict[str, list[int]] = {}
 

@@ -13,9 +13,10 @@ from citer.models.bundle import write_bundle
 from citer.models.folder import ModelFolder, PairFolder
 from citer.rule import Rule
 from citer.vllm import loading
+from citer.vllm.loading import Served, Settings, engine_of, prepare, read_served, read_settings
 from citer.vllm.log import _traffic, open_log
 from tests.heads import random_router
-from tests.served import served
+from tests.served import served as row
 from tests.tiny import TinyPair, make_tiny_pair
 
 
@@ -50,20 +51,28 @@ def config(tiny: TinyPair, settings: Any, **changes: Any) -> Any:
         "model_config": model,
         "speculative_config": SimpleNamespace(**drafts),
         "lora_config": None,
+        "parallel_config": SimpleNamespace(data_parallel_size=1),
     }
     return SimpleNamespace(**own | changes)
 
 
+def prepared(config: Any) -> tuple[str, Settings, Served]:
+    """Return a router's name, the settings with its folder, and what requests may ask for."""
+    settings, engine = read_settings(config.additional_config), engine_of(config)
+    name, settings = prepare(config, settings)
+    return name, settings, read_served(settings, engine)
+
+
 def refusal(tiny: TinyPair, settings: Any, **changes: Any) -> str:
     with pytest.raises(InputError) as refused:
-        loading.prepare(config(tiny, settings, **changes))
+        prepared(config(tiny, settings, **changes))
     return str(refused.value)
 
 
 def test_the_engine_gets_absolute_folders(
     settings: dict[str, Any], tiny: TinyPair, tmp_path: Path
 ) -> None:
-    version, served, local, _ = loading.prepare(config(tiny, settings))
+    version, local, served = prepared(config(tiny, settings))
     absolute = {**settings, "router": str(tmp_path / "router")}
     assert local.model_dump(mode="json", exclude_defaults=True) == absolute
     assert version == "router"  # as the settings name it
@@ -94,6 +103,9 @@ def test_what_is_not_the_llm_of_the_router_is_refused(
         model = config(tiny, settings).model_config
         setattr(model, name, value)
         assert complaint in refusal(tiny, settings, model_config=model)
+    several = SimpleNamespace(data_parallel_size=2)
+    logs = settings | {"log": "log"}
+    assert "log: expected one engine" in refusal(tiny, logs, parallel_config=several)
     assert "--enable-lora: expected none" in refusal(tiny, settings, lora_config="some")
     model = config(tiny, settings).model_config
     model.get_diff_sampling_param = lambda: {"temperature": 0.7, "repetition_penalty": 1.05}
@@ -104,7 +116,7 @@ def test_what_is_not_the_llm_of_the_router_is_refused(
 def test_answers_end_as_those_of_the_certificate(settings: dict[str, Any], tiny: TinyPair) -> None:
     folders = PairFolder(*tiny, PromptSettings(stop=("END",)))
     write_router(folders, prompts={"stop": ["END"]})
-    _, served, *_ = loading.prepare(config(tiny, settings))
+    _, _, served = prepared(config(tiny, settings))
     request = SimpleNamespace(stop="own", stop_token_ids=None, ignore_eos=False)
     expected = {"stop": ["own", "END"], "stop_token_ids": [*folders.eos_ids]}
     assert served.ends(request) == expected
@@ -122,7 +134,7 @@ def test_a_router_needs_the_slm_as_draft_model(settings: dict[str, Any], tiny: T
 def test_any_speculator_takes_an_audit_without_a_router(tiny: TinyPair) -> None:
     ngram = SimpleNamespace(method="ngram", model=None, num_speculative_tokens=4)
     given = config(tiny, {"rule": "audit 0.5"}, speculative_config=ngram)
-    _, served, *_ = loading.prepare(given)
+    _, _, served = prepared(given)
     assert served.asked(None) == Rule("every", 4, 0.5)
 
 
@@ -136,15 +148,15 @@ def test_a_rule_that_was_certified_for_another_server_must_be_named(
     own = {"router": settings["router"]}
     stored("risk 0.9 audit 0.1", "citer")
     assert "was certified for another server, expected one of `serve: {eng" in refusal(tiny, own)
-    loading.prepare(config(tiny, settings))
+    prepared(config(tiny, settings))
     stored("risk 0.9 audit 1", "citer")  # the LLM's own text, wherever it serves
-    loading.prepare(config(tiny, own))
+    prepared(config(tiny, own))
     stored("risk 0.9 audit 0.1 cap 8", "vllm")
-    loading.prepare(config(tiny, own))
+    prepared(config(tiny, own))
     stored("risk 0.9 audit 0.1 cap 8", "vllm", promise={"sampling": "temperature 0.7"})
     assert "was certified by temperature 0.7, expected one of" in refusal(tiny, own)
     stored("risk 0.9 audit 1 cap 8", "vllm", promise={"sampling": "temperature 0.7"})
-    loading.prepare(config(tiny, own))
+    prepared(config(tiny, own))
 
 
 def test_a_further_api_server_gets_the_same_router(
@@ -154,7 +166,7 @@ def test_a_further_api_server_gets_the_same_router(
     versions = [("r/1", Path("router").absolute()), ("r/2", "moved")]
     monkeypatch.setattr(loading, "fetched", lambda _: versions.pop(0))
     registered = config(tiny, settings | {"router": "models:/r@champion"})
-    assert loading.prepare(registered) == loading.prepare(registered)
+    assert prepared(registered)[:2] == prepared(registered)[:2]
     assert versions == [("r/2", "moved")]
     assert json.loads(loading.os.environ[loading.PINNED])["models:/r@champion"][0] == "r/1"
 
@@ -175,7 +187,7 @@ def test_a_promise_is_kept_beside_the_engine(
     settings: dict[str, Any], tiny: TinyPair, tmp_path: Path
 ) -> None:
     own = promised(tiny)
-    version, _, local, _ = loading.prepare(config(tiny, own))
+    version, local, _ = prepared(config(tiny, own))
     assert local.evidence == "kept/evidence.db"
     assert (version, local.shadow, local.shadow_deadline) == ("router", 0.01, 24)
     assert not (tmp_path / "kept").exists()  # nothing is made before all is checked
@@ -184,12 +196,13 @@ def test_a_promise_is_kept_beside_the_engine(
 def test_a_step_back_makes_tables_of_the_log(settings: dict[str, Any], tiny: TinyPair) -> None:
     """Another server may tell of it, and a retraining reads tables only."""
     own = config(tiny, promised(tiny) | {"log": "log"})
-    version, _, local, engine = loading.prepare(own)
-    log = open_log(local, Path(engine.llm), version)
+    version, local, served = prepared(own)
+    assert served.logged
+    log = open_log(local, tiny.llm, version)
     assert log
     assert log.shadows
     keeper = log.shadows.keeper
-    _traffic("log", None).put("{}", PATH[0], served("Why?"))
+    _traffic("log", None).put("{}", PATH[0], row("Why?"))
     while keeper.standing.place == 0:
         keeper.evidence.add(version, PATH[0], True, 0.05)
         keeper.refresh()

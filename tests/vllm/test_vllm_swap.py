@@ -22,7 +22,7 @@ from citer.models.folder import PairFolder
 from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
 from citer.vllm import swap
-from citer.vllm.loading import Engine, Settings, read_served
+from citer.vllm.loading import Engine, Settings
 from citer.vllm.log import ChatLog
 from citer.vllm.shadow import Shadows
 from citer.vllm.swap import Live, Version
@@ -89,8 +89,7 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Live:
     first = tmp_path / "1"
     engine = Engine(str(pair.llm), "float32", "draft_model", str(first / "slm"), 16)
     settings = Settings(router=str(first))
-    served, _ = read_served(settings, engine)
-    return Live(Version("r/1", served, settings, engine, None), "models:/r@champion")
+    return Live(Version.read("r/1", settings, engine), "models:/r@champion")
 
 
 def move(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str = "r/2") -> None:
@@ -105,12 +104,10 @@ def renew(live: Live, error: Exception | None = None) -> list[Any]:
 
 def test_vllm_pauses_takes_heads_and_slm_and_goes_on(live: Live, tmp_path: Path) -> None:
     second = str(tmp_path / "2")
-    expected = [
-        ("pause", "wait", RULES[1]),  # for requests that come meanwhile
-        ("citer_take", {"router": second}, f"{second}/slm"),
-        "resume",
-    ]
-    assert renew(live) == expected
+    pause, (method, served, slm), resume = renew(live)
+    assert pause == ("pause", "wait", RULES[1])  # for requests that come meanwhile
+    assert (method, served["router"], slm) == ("citer_take", second, f"{second}/slm")
+    assert resume == "resume"
     assert (live.now.name, live.now.served.asked(None)) == ("r/2", Rule.parse(RULES[1]))
     assert renew(live) == []
 
@@ -123,7 +120,8 @@ def test_an_slm_in_a_folder_of_its_own_stays(live: Live, tmp_path: Path) -> None
     assert live.now.name == "r/1"
     models = PairFolder(slm, Path(live.now.engine.llm))
     second = write_version(tmp_path / "2", models, RULES[1])
-    assert renew(live)[1] == ("citer_take", {"router": str(second)}, None)
+    _, (_, served, slm), _ = renew(live)
+    assert (served["router"], slm) == (str(second), None)
 
 
 def test_a_version_that_does_not_fit_changes_nothing_and_is_told_of_once(

@@ -11,6 +11,7 @@ from torch import Tensor
 from citer.models.vocabulary import Vocabulary
 from citer.rule import Rule
 from citer.vllm.drafting import Flag
+from citer.vllm.loading import Served
 from citer.vllm.routing import Drafter, Routing, Rows
 from tests.heads import random_router
 
@@ -33,7 +34,7 @@ def routing(flag: Flag) -> Routing:
     router = random_router(HIDDEN).to(META)
     eos_E = torch.zeros(1, dtype=torch.long, device=META)
     drafter = Drafter(router, Vocabulary(WORDS, (0, 1)), eos_E, flag)
-    own = Routing(SLOTS, MOST, META, drafter, logged=False)
+    own = Routing(Served("score 1", None, MOST, scored=True), SLOTS, META, drafter)
     texts = ("risk 0.7 audit 0.25", "score 0.5 by entropy", "every 4 audit 1", "score 1")
     for slot, text in enumerate(texts):
         own.add(slot, Rule.parse(text))
