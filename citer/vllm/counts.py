@@ -11,10 +11,12 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import torch
+from prometheus_client import Gauge
 from torch import Tensor
 
 STEPS = 64  # kept on the device
 KEPT = 1024  # logged requests whose drafts nobody has taken
+TOTALS = Gauge("citer_total", "What routing has done since the start", ["what"])  # of the API
 
 # For each step: position, draft, choice, odds and kept (see `Step`) of the drafts of a request that
 # were audited. As lists, which vLLM sends from its worker to the API.

@@ -1,33 +1,60 @@
-"""Complete answers of chat requests, for the log of traffic and for shadow answers."""
+"""Chats of vLLM's API: the log of complete answers, and shadow answers after some of them.
+
+A shadow answer is vLLM's own to the same request by another rule, mostly by the LLM alone (see
+`citer.serving.shadow`). Only greedy answers are compared: two sampled ones differ by chance.
+"""
 
 import asyncio
 import atexit
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from citer.data.importing import parse_question
+from citer.data.problems import Problem
 from citer.data.tasks.rows import RowError
 from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import Policy, always_slm
+from citer.errors import InputError
 from citer.models.bundle import read_card
 from citer.models.folder import ModelFolder
 from citer.rule import Rule
 from citer.serving.deployment import Observer, Reply
 from citer.serving.evidence import Evidence
 from citer.serving.log import Traffic, load_hook
-from citer.serving.promise import stored_promise
+from citer.serving.promise import is_own, stored_promise
 from citer.serving.shadow import Judge, Keeper
 from citer.vllm.counts import Audited
 from citer.vllm.loading import Settings
-from citer.vllm.shadow import COMPLETE, Again, Shadows
 
 Take = Callable[[], Awaitable[list[Audited]]]  # asks every rank for what audits found
+Again = Callable[[Rule], Awaitable[str | None]]  # answers a request by another rule, as `whole`
+WAITING = 64  # requests that may wait for their shadow answers
+COMPLETE = ("stop", "length")
+# Fields of a chat request that do not change a greedy answer.
+FREE = {
+    *("model", "stream", "stream_options", "temperature", "top_p", "top_k", "seed", "user"),
+    *("request_id", "priority", "cache_salt", "logprobs", "top_logprobs", "return_token_ids"),
+}
 LOG = logging.getLogger(__name__)
+
+
+class Chat(NamedTuple):
+    """What is kept of a request until its answer is complete."""
+
+    problem: Problem
+    shadow: tuple[Rule, ...]  # the rules of its shadow answers
+    user: str | None
+
+
+class Asked(dict[str, Any]):
+    """A request's rule and router, checked here. The JSON of a client never has this type."""
+
+    chat: Chat | None = None
 
 
 def visits(steps: Audited, tokens: int) -> Iterator[Visit]:
@@ -52,24 +79,30 @@ def visits(steps: Audited, tokens: int) -> Iterator[Visit]:
         begin = kept + 1  # after the LLM's token
 
 
-def texts(messages: Sequence[Any]) -> list[dict[str, str]] | None:
-    """Return the turns of a chat request, None if one is not a plain text."""
-    turns = [{"role": each.get("role"), "content": each.get("content")} for each in messages]
-    return turns if all(isinstance(turn["content"], str) for turn in turns) else None
+async def whole(outputs: AsyncIterator[Any]) -> str | None:
+    """Return a request's only text, None if it was cut. Raises ValueError if vLLM gave it up."""
+    choices = [choice async for output in outputs for choice in output.outputs]
+    if (reason := choices[-1].finish_reason) not in COMPLETE:
+        raise ValueError(f"vLLM ended it: {reason}")
+    return None if reason == "length" else _text(choices)
+
+
+def _text(choices: Sequence[Any]) -> str:
+    return "".join(choice.text for choice in choices)
 
 
 def open_log(settings: Settings, llm: Path, version: str) -> "ChatLog | None":
     """Open the log and the evidence that `loading.prepare`'s settings name. Raises InputError."""
     if not settings.router or not (settings.log or settings.evidence):
         return None
-    router, observer, shadows, flush = Path(settings.router), None, None, None
+    router, observer, keeper, flush = Path(settings.router), None, None, None
     if settings.log:
         decode, traffic = ModelFolder(llm).tokenizer.decode, _traffic(settings.log, settings.redact)
         observer, flush = traffic.observer({"router": settings.router}, decode), traffic.flush
     if settings.evidence:
         promise, evidence = stored_promise(router), Evidence(settings.evidence)
-        shadows = Shadows(Keeper(version, promise, evidence, settings, None, Judge(), flush))
-    return ChatLog(observer, read_card(router).prompts.tasks, shadows)
+        keeper = Keeper(version, promise, evidence, settings, None, Judge(), flush)
+    return ChatLog(read_card(router).prompts.tasks, observer, keeper)
 
 
 @cache
@@ -82,55 +115,105 @@ def _traffic(folder: str, redact: str | None) -> Traffic:
 
 @dataclass
 class ChatLog:
-    """Gives the complete answers of chat requests to an observer, and shadows some of them."""
+    """Shows the complete answers of chats to an observer, and shadow answers to a keeper."""
 
-    observer: Observer | None
     tasks: Sequence[str]
-    shadows: Shadows | None = None
+    observer: Observer | None = None
+    keeper: Keeper | None = None
+    dropped: int = 0  # chats without evidence, or whose evidence is still to come
+    replaced: bool = False  # by another version's: what vLLM answers now is not of this one
     _storing: set[asyncio.Task[None]] = field(default_factory=set)
+    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WAITING))
+    _alone: asyncio.Lock = field(default_factory=asyncio.Lock)  # the keeper judges one at a time
 
-    async def watched(
-        self, outputs: Any, asked: dict[str, Any], take: Take, again: Again
-    ) -> AsyncIterator[Any]:
-        """Pass on vLLM's outputs of a request with one choice, and keep it when it is complete.
+    def chat(self, request: Any, params: Any, *, named: bool) -> Chat | None:
+        """Return what is kept of a request, None if it is no conversation of plain texts.
 
-        `asked`: its rule, its messages, the rules of its shadow answers, the id of its reply, and
-        who asked.
+        `named`: whether it names its rule. Then it has no shadow answers.
         """
-        text, token_ids = "", list[int]()
-        async with aclosing(outputs):
-            async for output in outputs:
-                for choice in output.outputs:
-                    text += choice.text
-                    token_ids += choice.token_ids
-                    if choice.finish_reason in COMPLETE:
-                        policy = Policy(always_slm, Rule.parse(asked["rule"]))
-                        cut = choice.finish_reason == "length"
-                        answer = Answer("", policy, tuple(token_ids), (), (), cut)
-                        self._start(self._store(asked, text, answer, take, again))
-                yield output
-
-    def _start(self, storing: Any) -> None:
-        """Store while the reply is on its way to the client."""
-        task = asyncio.create_task(storing)
-        self._storing.add(task)  # asyncio itself holds it only weakly
-        task.add_done_callback(self._storing.discard)
-
-    async def _store(
-        self, asked: dict[str, Any], text: str, answer: Answer, take: Take, again: Again
-    ) -> None:
+        turns = [
+            {"role": each.get("role"), "content": each.get("content")}
+            for each in getattr(request, "messages", ())
+        ]
+        if not turns or not all(isinstance(turn["content"], str) for turn in turns):
+            return None
+        shadow = () if named else self._drawn(request, params)
+        if not (self.observer or shadow):
+            return None
         try:
-            problem = parse_question({"messages": asked["messages"]}, self.tasks)
+            problem = parse_question({"messages": turns}, self.tasks)
         except RowError as error:  # for example of tool calls
             LOG.info("an answer is not logged: %s", error)
-            return
+            return None
+        user = getattr(request, "user", None) or getattr(request, "safety_identifier", None)
+        return Chat(problem, shadow, user and str(user))
+
+    def _drawn(self, request: Any, params: Any) -> tuple[Rule, ...]:
+        """Return the rules of a chat's shadow answers, mostly none.
+
+        Only one that is decoded as the certificate's answers has some. It counts as dropped until
+        there is evidence.
+        """
+        if not self.keeper or params.temperature:
+            return ()
+        own = request.model_dump(exclude={"messages"}, exclude_defaults=True)
+        unlike = own.keys() & type(request).model_fields.keys() - FREE
+        needed = () if unlike else self.keeper.draw()
+        self.dropped += bool(needed)
+        return needed
+
+    async def watched(
+        self, outputs: Any, asked: Asked, request_id: str, take: Take, again: Again
+    ) -> AsyncIterator[Any]:
+        """Pass on vLLM's outputs of a chat with one choice, and keep it when it is complete."""
+        choices = list[Any]()
+        async with aclosing(outputs):
+            async for output in outputs:
+                choices += output.outputs
+                if choices and choices[-1].finish_reason in COMPLETE:
+                    task = asyncio.create_task(self._store(asked, request_id, choices, take, again))
+                    self._storing.add(task)  # asyncio itself holds it only weakly
+                    task.add_done_callback(self._storing.discard)
+                yield output
+
+    async def _store(
+        self, asked: Asked, request_id: str, choices: Sequence[Any], take: Take, again: Again
+    ) -> None:
+        """Keep an answer while the reply is on its way to the client."""
+        chat, rule, text = asked.chat, Rule.parse(asked["rule"]), _text(choices)
+        cut = choices[-1].finish_reason == "length"
+        assert chat
         [steps, *_] = await take() if self.observer else [[]]  # the first rank drafts
-        llm = None
-        if self.shadows and asked.get("shadow"):
-            cut = None if answer.truncated else text
-            llm = await self.shadows.compare(problem, asked, cut, again)
-        if not self.observer:
-            return
-        answer = replace(answer, visits=tuple(visits(steps, len(answer.token_ids))))
-        own = {"request": asked["request"], "user": asked["user"], "reference": llm}
-        await asyncio.to_thread(self.observer, Reply(problem, answer, text, **own))
+        texts = {rule: None if cut else text}
+        llm = await self._compare(chat, texts, again) if chat.shadow else None
+        if self.observer:
+            ids = tuple(token for choice in choices for token in choice.token_ids)
+            own = Policy(always_slm, rule), ids, (), tuple(visits(steps, len(ids))), cut
+            reply = Reply(chat.problem, Answer("", *own), text, request_id, chat.user, llm)
+            await asyncio.to_thread(self.observer, reply)
+
+    async def _compare(self, chat: Chat, texts: dict[Rule, str | None], again: Again) -> str | None:
+        """Answer a chat again, and keep what this shows. Returns the LLM's own text, if known."""
+        if self.keeper and not self._room.locked() and not self.replaced:
+            try:
+                async with self._room, self._alone:
+                    for rule in chat.shadow:
+                        texts[rule] = await again(rule)
+                    if not self.replaced:
+                        await asyncio.to_thread(self.keeper.take, chat.problem, texts)
+                        self.dropped -= 1
+            except Exception as error:  # vLLM's own, or the disk's
+                LOG.warning("a shadow answer is lost: %s", str(error) or type(error).__name__)
+        return next((text for rule, text in texts.items() if is_own(rule)), None)
+
+    async def refreshed(self) -> dict[str, float]:
+        """Take in what other servers have found. Returns what `/metrics` shows."""
+        if not self.keeper:
+            return {}
+        try:
+            await asyncio.to_thread(self.keeper.refresh)  # no verdict delays it
+        except InputError as error:
+            LOG.warning("%s", error)
+        keeper, now = self.keeper, self.keeper.standing
+        found = {"step": now.place, "e_detector": now.detector.value, "shadowed": now.shadowed}
+        return {**found, "lost": now.lost, "dropped": self.dropped, "lapsed": keeper.lapsed}

@@ -7,7 +7,7 @@ without settings of citer, that leaves no more than one wrapper.
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +17,13 @@ from citer.errors import InputError
 from citer.vllm import KEY
 
 if TYPE_CHECKING:
+    from citer.rule import Rule
     from citer.vllm.swap import Live
 
 KNOWN = ("0.32", "0.33")  # of 0.33 the names and signatures only: it was not run
 SCHEDULER = "citer.vllm.scheduler.Routed{}Scheduler"
 ORIGINAL = "citer_original"  # attribute of a wrapper
 LOW = 2**30  # priority of shadow answers; vLLM reads it with --scheduling-policy priority
-
-
-class Asked(dict[str, Any]):
-    """What a request asks of citer, checked here. The JSON of a client never has this type."""
 
 
 def plug() -> None:
@@ -113,32 +110,25 @@ def _refuse_unserved(config: Any) -> None:
 
 
 def _serve_rules(live: "Live") -> None:
-    """Let requests of the API name a rule, and end answers as the router's certificate does.
-
-    Logged or shadowed chats keep their messages.
-    """
+    """Let requests of the API name a rule, and end answers as the router's certificate does."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
     from vllm.exceptions import VLLMValidationError
 
-    from citer.vllm.log import texts
+    from citer.vllm.log import Asked
 
     def to_sampling_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        served, log = live.now.served, live.now.log
-        params = original(self.model_copy(update=served.ends(self)), *args, **kwargs)
+        now = live.now
+        params = original(self.model_copy(update=now.served.ends(self)), *args, **kwargs)
         content = (self.model_extra or {}).get(KEY)
         try:
-            asked = Asked(rule=str(served.asked(content)))
+            rule = now.rule if content is None else now.served.asked(content)
         except InputError as error:
             raise VLLMValidationError(f"{KEY}: {error}", parameter=KEY) from None
-        messages = texts(getattr(self, "messages", ())) if log else None
-        if log and log.shadows and content is None:
-            asked.update(log.shadows.asked(self, params, chat=bool(messages)))
-        asked |= {"router": served.router}
-        if log and (log.observer or asked.get("shadow")):
-            user = getattr(self, "user", None) or getattr(self, "safety_identifier", None)
-            asked |= {"messages": messages, "user": user and str(user)}
+        asked = Asked(rule=str(rule), router=now.served.router)
+        if now.log:
+            asked.chat = now.log.chat(self, params, named=content is not None)
         params.extra_args = {**(params.extra_args or {}), KEY: asked}
         return params
 
@@ -150,28 +140,27 @@ def _watch_requests(live: "Live") -> None:
     """Let requests of other routes have the server's rule. Log chats, and shadow them."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    from citer.vllm.shadow import whole
+    from citer.vllm.log import Asked, whole
 
     def generate(
         original: Any, self: Any, prompt: Any, sampling_params: Any, request_id: str, **kwargs: Any
     ) -> Any:
-        params = sampling_params
-        given, log, served = params.extra_args or {}, live.now.log, live.now.served
+        params, now = sampling_params, live.now
+        given = params.extra_args or {}
         if not isinstance(asked := given.get(KEY), Asked):
-            rule = log.shadows.keeper.rule if log and log.shadows else served.default
-            asked = {"rule": str(rule), "router": served.router}
+            asked = Asked(rule=str(now.rule), router=now.served.router)
             params.extra_args = given | {KEY: asked}
         outputs = original(self, prompt, params, request_id, **kwargs)
-        if not log or not asked.get("messages") or params.n != 1:
+        if not now.log or not asked.chat or params.n != 1:
             return outputs
 
-        async def again(rule: str) -> str | None:
+        async def again(rule: "Rule") -> str | None:
             own, low = params.clone(), kwargs | {"priority": LOW}
-            own.extra_args = given | {KEY: {"rule": rule, "router": asked["router"]}}
+            own.extra_args = given | {KEY: {"rule": str(rule), "router": asked["router"]}}
             return await whole(original(self, prompt, own, f"{request_id}-shadow", **low))
 
         take = partial(self.collective_rpc, "citer_audited", args=(request_id,))  # of all ranks
-        return log.watched(outputs, asked | {"request": request_id}, take, again)
+        return now.log.watched(outputs, asked, request_id, take, again)
 
     _wrap(AsyncLLM, generate)
 
@@ -183,26 +172,18 @@ def _serve_totals(live: "Live", *, first: bool) -> None:
     """
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    totals = _gauge()
+    from citer.vllm.counts import TOTALS
 
     async def do_log_stats(original: Any, self: Any) -> None:
         await original(self)
         live.look(self)
-        log = live.now.log
-        found = await log.shadows.refreshed() if log and log.shadows else {}
+        found = await live.now.log.refreshed() if live.now.log else {}
         if first:
             [total, *_] = await self.collective_rpc("citer_total")  # of each rank
             for name, number in (total | found).items():
-                totals.labels(name).set(number)
+                TOTALS.labels(name).set(number)
 
     _wrap(AsyncLLM, do_log_stats)
-
-
-@cache
-def _gauge() -> Any:
-    from prometheus_client import Gauge
-
-    return Gauge("citer_total", "What routing has done since the start", ["what"])
 
 
 def _wrap(owner: Any, wrapper: Callable[..., Any]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from citer.errors import InputError
-from citer.rule import LLM
+from citer.rule import LLM, Rule
 from citer.vllm.loading import Engine, Served, Settings, read_served
 from citer.vllm.log import ChatLog, open_log
 from citer.vllm.registry import fetched
@@ -31,6 +31,12 @@ class Version:
     engine: Engine
     served: Served
     log: ChatLog | None
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of requests that name none."""
+        keeper = self.log and self.log.keeper
+        return keeper.rule if keeper else self.served.asked(None)
 
     @classmethod
     def read(cls, name: str, settings: Settings, engine: Engine) -> Self:
@@ -91,8 +97,8 @@ class Live:
 
     async def _take(self, client: Any, new: Version) -> None:
         before, self.now = self.now, new  # requests that come during the pause are for the new one
-        if before.log and before.log.shadows:
-            before.log.shadows.replaced = True
+        if before.log:
+            before.log.replaced = True
         try:
             await client.pause_generation(mode="wait")
             slm = new.engine.slm if new.engine.slm != before.engine.slm else None
@@ -101,7 +107,6 @@ class Live:
             LOG.exception("%s: the engine cannot take it up; restart the server", new.name)
             self.now = replace(new, served=replace(new.served, default=str(LLM)), log=None)
         else:
-            said = new.name, before.name, new.served.default
-            LOG.warning("%s serves, in place of %s: `%s`", *said)
+            LOG.warning("%s serves, in place of %s: `%s`", new.name, before.name, new.rule)
         finally:
             await client.resume_generation()

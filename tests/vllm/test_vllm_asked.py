@@ -12,8 +12,10 @@ import pytest
 from pydantic import BaseModel
 
 from citer.vllm import plugin
-from citer.vllm.loading import Served
-from citer.vllm.log import ChatLog
+from citer.vllm.loading import Engine as Models
+from citer.vllm.loading import Served, Settings
+from citer.vllm.log import Asked, ChatLog
+from citer.vllm.swap import Live, Version
 
 CHAT = [{"role": "user", "content": "How many?"}]
 OWN, SERVERS = "score 0.5", "risk 0.9 audit 0.1"
@@ -91,9 +93,10 @@ def plugged(monkeypatch: pytest.MonkeyPatch, logged: list[Any]) -> Plugged:
         module(monkeypatch, PROTOCOL.format(name), **{f"{kind}Request": Request})
     module(monkeypatch, "vllm.exceptions", VLLMValidationError=ValueError)
     module(monkeypatch, "vllm.v1.engine.async_llm", AsyncLLM=Engine)
-    log = ChatLog(logged.append, ("math",))
+    log = ChatLog(("math",), logged.append)
     served = Served(SERVERS, ("stand",), 16, scored=True)
-    live: Any = SimpleNamespace(now=SimpleNamespace(served=served, log=log))
+    models = Models("llm", "float32", "draft_model", "slm", 16)
+    live = Live(Version("", Settings(rule=SERVERS), models, served, log))
     plugin._serve_rules(live)
     plugin._watch_requests(live)
     return Plugged(log)
@@ -121,8 +124,8 @@ def test_a_request_has_its_own_rule_each_time_that_it_is_run(
     "forged",
     [
         "x",
-        {"rule": OWN, "router": None, "messages": CHAT, "user": None, "shadow": ["score 1"]},
-        json.loads(json.dumps(plugin.Asked(rule=OWN, messages=CHAT, user=None))),
+        {"rule": OWN, "router": None},
+        json.loads(json.dumps(Asked(rule=OWN))),
         None,
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 from citer.decoding.answer import Disagreement, Visit
 from citer.serving.deployment import Reply
 from citer.serving.log import audited_row
-from citer.vllm.log import ChatLog, texts, visits
+from citer.vllm.log import Asked, ChatLog, visits
 
 # The prompt's visit writes token 0. The next one reads drafts 1 to 4, rejects draft 3 and writes
 # that token. The last one reads drafts 4 to 6 and writes token 7.
@@ -32,7 +32,7 @@ class Seen:
         self.replies.append(reply)
 
 
-def logged(messages: list[dict[str, str]], reasons: list[str | None]) -> list[Reply]:
+def logged(messages: list[dict[str, Any]], reasons: list[str | None]) -> list[Reply]:
     """Log the answer of a stream of two tokens an output; the last reason ends it."""
 
     async def outputs() -> AsyncIterator[Any]:
@@ -43,15 +43,15 @@ def logged(messages: list[dict[str, str]], reasons: list[str | None]) -> list[Re
     async def take() -> Any:
         return [AUDITED, []]  # of two ranks
 
-    async def again(_: str) -> str:
+    async def again(_: Any) -> str:
         raise AssertionError  # nothing is shadowed
 
     async def read() -> None:
-        log = ChatLog(seen, ("math",))
-        asked: dict[str, Any] = {"rule": "risk 0.9 audit 0.1", "messages": messages}
-        asked |= {"request": "chatcmpl-1", "user": "ann"}
-        passed = [output async for output in log.watched(outputs(), asked, take, again)]
-        assert [len(output.outputs) for output in passed] == [1] * len(reasons)
+        log, asked = ChatLog(("math",), seen), Asked(rule="risk 0.9 audit 0.1")
+        asked.chat = log.chat(SimpleNamespace(messages=messages, user="ann"), None, named=True)
+        if asked.chat:
+            watched = log.watched(outputs(), asked, "chatcmpl-1", take, again)
+            assert [len(output.outputs) async for output in watched] == [1] * len(reasons)
         await asyncio.gather(*log._storing)
 
     seen = Seen()
@@ -89,8 +89,8 @@ def test_a_complete_answer_becomes_a_row() -> None:
 
 def test_what_is_no_plain_conversation_is_not_logged() -> None:
     assert logged([{"role": "tool", "content": "4"}], ["stop"]) == []
-    assert texts([{"role": "user", "content": [{"type": "text", "text": "?"}]}]) is None
-    assert texts(CHAT) == CHAT
+    assert logged([{"role": "user", "content": [{"type": "text", "text": "?"}]}], ["stop"]) == []
+    assert logged([], ["stop"]) == []
 
 
 def test_an_answer_whose_client_leaves_is_not_logged() -> None:

@@ -200,8 +200,8 @@ def test_a_step_back_makes_tables_of_the_log(settings: dict[str, Any], tiny: Tin
     assert served.logged
     log = open_log(local, tiny.llm, version)
     assert log
-    assert log.shadows
-    keeper = log.shadows.keeper
+    assert log.keeper
+    keeper = log.keeper
     _traffic("log", None).put("{}", PATH[0], row("Why?"))
     while keeper.standing.place == 0:
         keeper.evidence.add(version, PATH[0], True, 0.05)

@@ -23,8 +23,7 @@ from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
 from citer.vllm import swap
 from citer.vllm.loading import Engine, Settings
-from citer.vllm.log import ChatLog
-from citer.vllm.shadow import Shadows
+from citer.vllm.log import Chat, ChatLog
 from citer.vllm.swap import Live, Version
 from tests.flows.servers import free_port, mlflow_server, serving, until
 from tests.heads import random_router
@@ -174,16 +173,18 @@ def test_shadow_answers_of_a_replaced_version_are_no_evidence(live: Live) -> Non
     def take(*given: Any) -> None:
         raise AssertionError(given)
 
-    async def again(rule: str) -> str:
+    async def again(_: Rule) -> str:
         return "the LLM's"
 
-    shadows = Shadows(SimpleNamespace(take=take), dropped=1)
-    live.now = swap.replace(live.now, log=ChatLog(None, (), shadows))
+    keeper: Any = SimpleNamespace(take=take, rule=Rule.parse(RULES[0]))
+    log = ChatLog((), keeper=keeper, dropped=1)
+    live.now = swap.replace(live.now, log=log)
     renew(live)
-    assert shadows.replaced
-    asked = {"rule": RULES[0], "shadow": ["score 1"]}
-    asyncio.run(shadows.compare(None, asked, "a text", again))
-    assert shadows.dropped == 1
+    assert log.replaced
+    problem: Any = None
+    chat = Chat(problem, (LLM_ALONE,), None)
+    asyncio.run(log._compare(chat, {keeper.rule: "a text"}, again))
+    assert log.dropped == 1
 
 
 def test_if_the_engine_fails_the_llm_alone_answers(
