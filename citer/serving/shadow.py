@@ -131,11 +131,15 @@ class Keeper:
                 verdicts.append(found and found[0])
                 if found:
                     self.evidence.add(self.version, str(rule), *found)
+        self.catch_up()
+        return verdicts
+
+    def catch_up(self) -> None:
+        """Refresh, or warn. Then a later call takes in what counts already."""
         try:
             self.refresh()
-        except InputError as error:  # the evidence counts, and a later call takes it in
+        except InputError as error:
             LOG.warning("%s", error)
-        return verdicts
 
     def refresh(self) -> None:
         """Take in what is new in the evidence, also of other servers. Threads may call it."""

@@ -19,7 +19,6 @@ from citer.data.problems import Problem
 from citer.data.tasks.rows import RowError
 from citer.decoding.answer import Answer, Disagreement, Visit
 from citer.decoding.policy import Policy, always_slm
-from citer.errors import InputError
 from citer.models.bundle import read_card
 from citer.models.folder import ModelFolder
 from citer.rule import Rule
@@ -210,10 +209,7 @@ class ChatLog:
         """Take in what other servers have found. Returns what `/metrics` shows."""
         if not self.keeper:
             return {}
-        try:
-            await asyncio.to_thread(self.keeper.refresh)  # no verdict delays it
-        except InputError as error:
-            LOG.warning("%s", error)
+        await asyncio.to_thread(self.keeper.catch_up)  # no verdict delays it
         keeper, now = self.keeper, self.keeper.standing
         found = {"step": now.place, "e_detector": now.detector.value, "shadowed": now.shadowed}
         return {**found, "lost": now.lost, "dropped": self.dropped, "lapsed": keeper.lapsed}

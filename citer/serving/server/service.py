@@ -300,11 +300,8 @@ def _verdict(call: Call, reply: Reply, answers: Mapping[Rule, Answer]) -> str:
 
 
 def _refresh(keeper: Keeper) -> None:
-    try:
-        keeper.refresh()
-        keeper.report()
-    except InputError as error:
-        LOG.warning("%s", error)
+    keeper.catch_up()
+    keeper.report()
 
 
 def _unavailable(reason: str) -> ApiError:
