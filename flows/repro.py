@@ -30,7 +30,7 @@ from flows.dvc_commands import TMP, Log, dvc, locked
 from flows.own import SUFFIX, named, refuse_changed
 from flows.process_tree import received, tree
 from flows.repair_dvc import repair
-from flows.stage_process import Answer, failure
+from flows.stage_process import failure
 
 LOCK = TMP / "flow.lock"
 ITERATED = ("preferences", "routers", "answers", "reports", "transcripts")  # a folder for each k
@@ -132,14 +132,14 @@ def _ran(name: str, line: Connection, timeout: timedelta) -> bool:
     while not line.poll(1):
         if time.monotonic() > end:
             raise TemporaryError(f"{name}: took longer than {timeout}")
-    answers = [*received(line)]
-    if not answers:
-        raise TemporaryError(f"{name}: its keeper was killed")
-    if not isinstance(answer := answers[0], Answer):
-        raise failure(name, answer)
-    if answer.error:
-        raise answer.error(*answer.message.split("\n"))
-    return answer.ran
+    match [*received(line)]:
+        case [bool(ran), *_]:
+            return ran
+        case [(error, lines), *_]:
+            raise error(*lines)
+        case [status]:
+            raise failure(name, status)
+    raise TemporaryError(f"{name}: its keeper was killed")
 
 
 @contextmanager

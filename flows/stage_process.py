@@ -13,10 +13,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from traceback import print_exc
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from citer.cli.main import BAD_INPUT, attempt, refuse, tune_process
 from citer.errors import InputError, TemporaryError
@@ -28,34 +29,28 @@ if TYPE_CHECKING:
     from dvc.stage import Stage
 
 OURS = re.compile(r"citer( [\w.=-]+)+")  # a command that needs no shell
+Failure = tuple[type[InputError], list[str]]  # its lines: pickle would make one of them
 
 
-class Answer(NamedTuple):
-    """Whether the command of a stage had to run, and how it failed."""
+def run(name: str, environment: Mapping[str, str], output: Connection | None) -> bool | Failure:
+    """Bring a stage up to date. What it prints goes to `output`, or else to stderr.
 
-    ran: bool
-    error: type[InputError] | None = None
-    message: str = ""
-
-
-def run(name: str, environment: Mapping[str, str], output: Connection | None) -> Answer:
-    """Bring a stage up to date. What it prints goes to `output`, or else to stderr."""
+    Returns whether its command had to run, or how it failed.
+    """
     os.environ.clear()
     os.environ.update(environment)
     sys.path.insert(0, os.getcwd())  # the code of a worktree comes before that of its checkout
     sys.argv = ["dvc", "repro", name]  # DVC's table of processes shows it
     for stream in (1, 2) if output else (1,):
         os.dup2(output.fileno() if output else 2, stream)
-    commands = _Commands()
     try:
-        _reproduce(name, commands)
+        return _reproduce(name)
     except InputError as error:
-        return Answer(commands.ran, type(error), str(error))
-    return Answer(commands.ran)
+        return type(error), str(error).split("\n")
 
 
-def _reproduce(name: str, commands: "_Commands") -> None:
-    """Let DVC bring a stage up to date.
+def _reproduce(name: str) -> bool:
+    """Let DVC bring a stage up to date. Return whether its command had to run.
 
     Raises what a command raises, TemporaryError if DVC fails for a reason that may pass, and
     InputError for its other errors, or if its cache lacks what the command wrote.
@@ -67,7 +62,8 @@ def _reproduce(name: str, commands: "_Commands") -> None:
     from dvc.repo import Repo
 
     logging.getLogger("dvc").setLevel(logging.WARNING)  # else it gives advice on git and remotes
-    dvc.stage.run.cmd_run = commands  # in place of its shell
+    ran: list[str] = []
+    dvc.stage.run.cmd_run = partial(_run_commands, ran)  # in place of its shell
     dvc.dvcfile.modify_yaml = _modify_aside
     try:
         try:
@@ -82,6 +78,7 @@ def _reproduce(name: str, commands: "_Commands") -> None:
         raise InputError(*str(error).split("\n")) from None
     except OSError as error:
         raise TemporaryError(str(error)) from None
+    return bool(ran)
 
 
 def _check_cache(stage: "Stage") -> None:
@@ -103,27 +100,24 @@ def _modify_aside(file: str, fs: object = None) -> Iterator[dict[str, Any]]:
             yield content
 
 
-class _Commands:
-    """Runs the commands of a stage."""
-
-    ran = False
-
-    def __call__(self, stage: "Stage", dry: bool = False, run_env: object = None) -> None:
-        self.ran = True
-        print(f"Running stage '{stage.addressing}':", file=sys.stderr)
-        commands = stage.cmd if isinstance(stage.cmd, list) else stage.cmd.splitlines()
-        shell = os.environ.get("SHELL")  # as DVC does
-        for command in commands:
-            print(f"> {command}", file=sys.stderr)
-            status = 0
-            if OURS.fullmatch(command):
-                _run_here(stage.addressing, command.split()[1:])
-            else:
-                status = subprocess.call(command, shell=True, executable=shell)
-            if keeper_was_killed():  # and then the command
-                raise TemporaryError(f"{stage.addressing}: its keeper was killed")
-            if status:
-                raise failure(stage.addressing, shell_status(status))
+def _run_commands(
+    ran: list[str], stage: "Stage", dry: bool = False, run_env: object = None
+) -> None:
+    """Run the commands of a stage, as DVC's `cmd_run` does, and add them to `ran`."""
+    print(f"Running stage '{stage.addressing}':", file=sys.stderr)
+    shell = os.environ.get("SHELL")  # as DVC does
+    for command in stage.cmd if isinstance(stage.cmd, list) else stage.cmd.splitlines():
+        ran.append(command)
+        print(f"> {command}", file=sys.stderr)
+        status = 0
+        if OURS.fullmatch(command):
+            _run_here(stage.addressing, command.split()[1:])
+        else:
+            status = subprocess.call(command, shell=True, executable=shell)
+        if keeper_was_killed():  # and then the command
+            raise TemporaryError(f"{stage.addressing}: its keeper was killed")
+        if status:
+            raise failure(stage.addressing, shell_status(status))
 
 
 def _run_here(stage: str, arguments: list[str]) -> None:
