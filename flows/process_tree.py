@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -84,10 +83,8 @@ def _keep(caller: Connection, work: Callable[..., Any], args: Sequence[Any]) -> 
     Thread(target=_end_with, args=(caller, worker), daemon=True).start()
     worker.join()
     _end_descendants()
-    status = shell_status(worker.exitcode or 0)
     with suppress(OSError):  # the caller has ended
-        caller.send(status)
-    sys.exit(status)
+        caller.send(shell_status(worker.exitcode or 0))
 
 
 def _end_with(caller: Connection, worker: BaseProcess) -> None:
