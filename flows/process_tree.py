@@ -100,16 +100,16 @@ def _work(caller: Connection, work: Callable[..., Any], args: Sequence[Any]) -> 
     try:
         caller.send(work(*args))
     finally:
-        if keeper_was_killed():
-            Event().wait()  # for `end_all`, which ends the children first
+        wait_for_end()
 
 
-def keeper_was_killed() -> bool:
-    """Return whether the worker, which calls this, has lost its keeper.
+def wait_for_end() -> None:
+    """Wait for `end_all` if the worker, which calls this, has lost its keeper.
 
-    Then its children are ended, and `subprocess` may take a killed one for one that succeeded.
+    It ends the children first, and `subprocess` may take a killed one for one that succeeded.
     """
-    return not _parent().is_alive()
+    if not _parent().is_alive():
+        Event().wait()
 
 
 def _parent() -> BaseProcess:

@@ -23,7 +23,7 @@ from citer.cli.main import BAD_INPUT, attempt, refuse, tune_process
 from citer.errors import InputError, TemporaryError
 from citer.executors.memory import advice
 from citer.storage.tables import replacing
-from flows.process_tree import KILLED, keeper_was_killed, shell_status
+from flows.process_tree import KILLED, shell_status, wait_for_end
 
 if TYPE_CHECKING:
     from dvc.stage import Stage
@@ -114,8 +114,7 @@ def _run_commands(
             _run_here(stage.addressing, command.split()[1:])
         else:
             status = subprocess.call(command, shell=True, executable=shell)
-        if keeper_was_killed():  # and then the command
-            raise TemporaryError(f"{stage.addressing}: its keeper was killed")
+        wait_for_end()
         if status:
             raise failure(stage.addressing, shell_status(status))
 
