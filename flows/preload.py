@@ -15,7 +15,7 @@ from citer.storage.code import stage_digests
 
 tune_process()
 modules = [f"citer.stages.{stage.name}" for stage in pkgutil.iter_modules(citer.stages.__path__)]
-for name in ("dvc.repo", "dvc.stage.run", *modules):
+for name in ("flows.stage_process", *modules):
     import_module(name)
 stage_digests()  # it is cached, and thus the digest of the code that the forks run
 gc.collect()

@@ -17,16 +17,21 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from traceback import print_exc
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import dvc.dvcfile
+import dvc.stage.run
+from dvc.exceptions import DvcException, ReproductionError
+from dvc.lock import LockError
+from dvc.repo import Repo
+from dvc.stage import Stage
+from dvc.utils.serialize import modify_yaml
 
 from citer.cli.main import BAD_INPUT, attempt, refuse, tune_process
 from citer.errors import InputError, TemporaryError
 from citer.executors.memory import advice
 from citer.storage.tables import replacing
 from flows.process_tree import KILLED, shell_status, wait_for_end
-
-if TYPE_CHECKING:
-    from dvc.stage import Stage
 
 OURS = re.compile(r"citer( [\w.=-]+)+")  # a command that needs no shell
 Failure = tuple[type[InputError], list[str]]  # its lines: pickle would make one of them
@@ -55,12 +60,6 @@ def _reproduce(name: str) -> bool:
     Raises what a command raises, TemporaryError if DVC fails for a reason that may pass, and
     InputError for its other errors, or if its cache lacks what the command wrote.
     """
-    import dvc.dvcfile
-    import dvc.stage.run
-    from dvc.exceptions import DvcException, ReproductionError
-    from dvc.lock import LockError
-    from dvc.repo import Repo
-
     logging.getLogger("dvc").setLevel(logging.WARNING)  # else it gives advice on git and remotes
     ran: list[str] = []
     dvc.stage.run.cmd_run = partial(_run_commands, ran)  # in place of its shell
@@ -81,7 +80,7 @@ def _reproduce(name: str) -> bool:
     return bool(ran)
 
 
-def _check_cache(stage: "Stage") -> None:
+def _check_cache(stage: Stage) -> None:
     """Raise InputError if DVC could not copy an output: it only logs that, and goes on."""
     for lost in (out for out in stage.outs if out.use_cache and out.changed_cache()):
         remedy = f"free disk space, run `dvc commit --force {stage.addressing}`, then `citer run`"
@@ -91,8 +90,6 @@ def _check_cache(stage: "Stage") -> None:
 @contextmanager
 def _modify_aside(file: str, fs: object = None) -> Iterator[dict[str, Any]]:
     """Yield the content of `dvc.lock`, to change it, as DVC's `modify_yaml` does."""
-    from dvc.utils.serialize import modify_yaml
-
     with replacing(Path(file)) as aside:
         if Path(file).exists():
             shutil.copyfile(file, aside)
@@ -100,9 +97,7 @@ def _modify_aside(file: str, fs: object = None) -> Iterator[dict[str, Any]]:
             yield content
 
 
-def _run_commands(
-    ran: list[str], stage: "Stage", dry: bool = False, run_env: object = None
-) -> None:
+def _run_commands(ran: list[str], stage: Stage, dry: bool = False, run_env: object = None) -> None:
     """Run the commands of a stage, as DVC's `cmd_run` does, and add them to `ran`."""
     print(f"Running stage '{stage.addressing}':", file=sys.stderr)
     shell = os.environ.get("SHELL")  # as DVC does
