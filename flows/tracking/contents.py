@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,7 @@ from citer.storage.tables import digest, read_json, table_metadata
 from flows.dvc_commands import LOCK, PARAMS, file_md5
 from flows.own import versioned
 from flows.tracking.model import keep_slm, log_router
-from flows.tracking.retraining import NOTE, code_tags, open_run, start_run
+from flows.tracking.retraining import NOTE, code_tags, discard, open_run, start_run
 from flows.tracking.store import Store
 
 HEADLINES = {*MEASURES, "llm_fraction", "tokens_per_answer"}  # and the costs
@@ -130,30 +129,32 @@ def track(store: Store, params: Params, stages: Iterable[str]) -> Run:
 
     A run that was opened for it is deleted if there is nothing new.
     """
-    routers = iterations(stages)
-    identity = digest(*(router.digest for router in routers))
-    opened, ended = open_run(store), _ended(store)
-    earlier = store.runs(f"tags.retraining = '{identity}'")
+    routers, opened = iterations(stages), open_run(store)
     below = children(store, opened.info.run_id) if opened else []
-    done = {run.data.tags["digest"]: run for run in below}
-    for run in done.values():  # registered before there was a page
+    for run in below:  # registered before there was a page
         store.client.log_artifact(run.info.run_id, str(paths.PAGE))
-    finished = Counter(_parent(run) for run in earlier if run.info.status == "FINISHED")
-    whole = (run for run in earlier if finished[run.info.run_id] == 1 + len(routers))
-    if known := next(whole, None):
+    identity = digest(*(router.digest for router in routers))
+    if known := _known(store, identity, routers):
         if opened:
             store.client.set_terminated(opened.info.run_id)
-            if not done:
+            if not below:
                 store.client.delete_run(opened.info.run_id)
         return known
     parent = opened or start_run(store)
-    kept = {run.info.run_id for run in (parent, *done.values())}
-    left = (run for run in earlier if _parent(run) in ended)
-    for run_id in {run.info.run_id for run in left} - kept:
-        _delete(store, run_id)  # interrupted, or partly deleted by hand
     tags = {"retraining": identity, **code_tags(), "dvc_lock": file_md5(LOCK)}
+    done = {run.data.tags["digest"]: run for run in below}
     _log_all(Retraining(store, params, parent, tags), routers, done)
     return store.client.get_run(parent.info.run_id)
+
+
+def _known(store: Store, identity: str, routers: Iterable[Iteration]) -> Run | None:
+    """Return the finished run of a retraining that has the runs of its routers, or None."""
+    digests = {router.digest for router in routers}
+    ended = "tags.kind = 'retraining' and attributes.status = 'FINISHED'"
+    for run in store.runs(f"{ended} and tags.retraining = '{identity}'"):
+        if digests <= {each.data.tags["digest"] for each in children(store, run.info.run_id)}:
+            return run
+    return None
 
 
 def track_early(store: Store, params: Params, router: Iteration) -> Run | None:
@@ -163,13 +164,9 @@ def track_early(store: Store, params: Params, router: Iteration) -> Run | None:
     """
     if not (parent := open_run(store)):
         return None
-    ended = _ended(store) | {parent.info.run_id}
-    known = store.runs(f"tags.digest = '{router.digest}'")
-    if done := next((run for run in known if run.info.status == "FINISHED"), None):
-        return done
-    for run in known:
-        if _parent(run) in ended:  # interrupted
-            _delete(store, run.info.run_id)
+    query = f"tags.digest = '{router.digest}' and attributes.status = 'FINISHED'"
+    if known := store.runs(query):
+        return known[0]
     _log_state(store, parent)  # first, so that a restore finds it
     tags = {"retraining": router.digest, **code_tags(), "dvc_lock": file_md5(LOCK)}
     return _log_iteration(Retraining(store, params, parent, tags), router)
@@ -184,8 +181,8 @@ def _log_all(retraining: Retraining, routers: Sequence[Iteration], done: Mapping
         store.client.log_artifact(run.info.run_id, str(paths.PAGE))
         _complete(store, run, f"router {router.number} ({tags['retraining'][:7]})", tags)
     _log_retraining(retraining)
-    for run in children(store, parent.info.run_id, finished=False):
-        _delete(store, run.info.run_id)  # interrupted, or made twice by a call that was repeated
+    # Interrupted, or made twice by a call that was repeated.
+    discard(store, children(store, parent.info.run_id, finished=False))
     store.client.set_terminated(parent.info.run_id)
 
 
@@ -194,26 +191,6 @@ def _complete(store: Store, run: Run, name: str, tags: Mapping[str, str]) -> Non
     store.client.update_run(run.info.run_id, name=name)
     for key, value in tags.items():
         store.client.set_tag(run.info.run_id, key, value)
-
-
-def _delete(store: Store, run_id: str) -> None:
-    """Delete a run, and its logged router unless a version uses it."""
-    if not store.client.search_model_versions(f"run_id = '{run_id}'"):
-        logged = f"source_run_id = '{run_id}'"
-        for model in store.client.search_logged_models([store.experiment_id], logged):
-            store.client.delete_logged_model(model.model_id)
-    store.client.delete_run(run_id)
-
-
-def _ended(store: Store) -> set[str]:
-    """Return the ids of the retrainings that ended. Another checkout may be logging the others."""
-    ended = "tags.kind = 'retraining' and attributes.status != 'RUNNING'"
-    return {run.info.run_id for run in store.runs(ended, ViewType.ALL)}
-
-
-def _parent(run: Run) -> str:
-    """Return the id of a run's retraining: its own, if it is one."""
-    return run.data.tags.get("mlflow.parentRunId", run.info.run_id)
 
 
 def children(

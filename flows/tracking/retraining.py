@@ -6,7 +6,7 @@ open; the next one in this checkout marks it as failed. A file in `mlruns` names
 
 import logging
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -79,13 +79,24 @@ def log_seconds(stage: str, seconds: float) -> None:
 
 
 def _fail(why: str) -> None:
+    """End the open run. Of its routers those stay that are registered."""
+
     def end(store: Store, run_id: str) -> None:
         store.client.set_tag(run_id, NOTE, why)
-        below = f"tags.`mlflow.parentRunId` = '{run_id}' and attributes.status = 'RUNNING'"
-        for each in [run.info.run_id for run in store.runs(below)] + [run_id]:
-            store.client.set_terminated(each, "FAILED")
+        discard(store, store.runs(f"tags.`mlflow.parentRunId` = '{run_id}'"))
+        store.client.set_terminated(run_id, "FAILED")
 
     _with_open_run(end)
+
+
+def discard(store: Store, routers: Iterable[Run]) -> None:
+    """Delete runs of routers that no version uses, with their logged models."""
+    for run_id in (run.info.run_id for run in routers):
+        if not store.client.search_model_versions(f"run_id = '{run_id}'"):
+            logged = f"source_run_id = '{run_id}'"
+            for model in store.client.search_logged_models([store.experiment_id], logged):
+                store.client.delete_logged_model(model.model_id)
+            store.client.delete_run(run_id)
 
 
 def _with_open_run(act: Callable[[Store, str], object]) -> None:

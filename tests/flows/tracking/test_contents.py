@@ -243,15 +243,16 @@ def test_two_checkouts_with_equal_results_keep_each_others_runs(
     assert len(store.runs("")) == 6
 
 
-@pytest.mark.parametrize("deleted", ["retraining", "iteration"])
+@pytest.mark.parametrize(("deleted", "left"), [("retraining", 2), ("iteration", 1)])
 def test_a_retraining_is_logged_again_if_runs_were_deleted_and_versions_keep_their_models(
-    registered: Path, deleted: str
+    registered: Path, deleted: str, left: int
 ) -> None:
     store = open_store("citer")
     for run in store.runs(f"tags.kind = '{deleted}'"):
         store.client.delete_run(run.info.run_id)
-    assert register().startswith("nothing new")
-    assert (len(store.runs("")), versions()) == (3, [1, 2])
+    for _ in range(2):
+        assert register().startswith("nothing new")
+        assert (len(store.runs("")), versions()) == (left + 3, [1, 2])
     assert mlflow.pyfunc.load_model("models:/citer-router/2").predict(["1 + 1?"]).error[0] is None
 
 
