@@ -45,44 +45,38 @@ def judge(challenger: Run, champion: Run | None, params: Params, revoked: str = 
     `revoked` says that traffic has revoked the champion's promise.
     """
     settings, register = params.evaluate, params.register_
-    serve, delta = params.serve, settings.delta
     gate = Gate(
         margin=register.margin,
         byte_margin=register.byte_margin,
-        batch=serve.batch,
-        delta=delta,
+        batch=params.serve.batch,
+        delta=settings.delta,
         epsilon=settings.epsilon,
         llm_floor=settings.llm_floor,
         conditions=Conditions.stored(challenger.data.tags),
     )
     own, other = challenger.info.run_id, champion.info.run_id if champion else ""
     return gate.decide(
-        _routed(own, serve, delta),
-        _routed(other, serve, delta) if champion else None,
-        _answered(own, ALONE, serve),
+        _answered(own, deployed(own), params),
+        _answered(other, deployed(other), params) if champion else None,
+        _answered(own, ALONE, params),
         certified=threshold(own)["certified"],
         champion_conditions=Conditions.stored(champion.data.tags) if champion else None,
-        set_aside=revoked or (elsewhere(other, serve) if champion else ""),
+        set_aside=revoked or (elsewhere(deployed(other).rule, params.serve) if champion else ""),
     )
 
 
-def _routed(run_id: str, serve: ServeParams, delta: float) -> Answered:
-    """Read the answers by the deployed rule.
+def _answered(run_id: str, method: Method, params: Params) -> Answered:
+    """Read the answers of a method, with their bytes at a batch size above 1.
 
-    The rule's certificate is read for confidence 1 - `delta`, whatever it was chosen at.
+    The certificate of a rule is read for the present delta, whatever it was chosen at.
     """
-    return _answered(run_id, deployed(run_id), serve, risk_bound(threshold(run_id), delta))
-
-
-def _answered(run_id: str, method: Method, serve: ServeParams, bound: float = 0.0) -> Answered:
-    """Read the answers of a method, with their bytes at a batch size above 1."""
-    batched = batched_bytes(run_id, method, serve) if serve.batch > 1 else None
+    batched = batched_bytes(run_id, method, params.serve) if params.serve.batch > 1 else None
+    bound = risk_bound(threshold(run_id), params.evaluate.delta) if method.rule.asks_slm else 0.0
     return Answered(graded(run_id, method), batched, bound)
 
 
-def elsewhere(run_id: str, serve: ServeParams) -> str:
+def elsewhere(rule: Rule, serve: ServeParams) -> str:
     """Say that a version's rule is that of another place than `serve`; empty if it is not."""
-    rule = Rule(**threshold(run_id)["rule"])
     by_count = serve.engine == "citer" and rule.visit == "every" and rule.cap == rule.at
     if not rule.asks_slm or by_count or rule.cap == cap(serve):
         return ""
