@@ -26,7 +26,6 @@ from flows.tracking.store import Store
 
 HEADLINES = {*MEASURES, "llm_fraction", "tokens_per_answer"}  # and the costs
 UNBOUND = {"data", "labels", "schema_version"}  # a card's keys about the origin of its weights
-LABELS = ("references", "outcome", "margin")  # what a card says of them; a margin for `suffix`
 ITERATION_SECTIONS = {"seed", "pair", "decode", "label", "train", "evaluate"}
 PIPELINE = Path("pipeline")  # the artifacts that a restore puts back, under their paths
 
@@ -228,7 +227,7 @@ def _start_below(retraining: Retraining, router: Iteration) -> str:
     """Start the run of an iteration below that of its retraining. Returns its id."""
     store, _, parent, tags = retraining
     card = read_json(router.router / "router.json")
-    labels = card.get("labels", {})
+    labels = card.get("labels", {}).items()  # references, outcome, margin
     own = {
         "kind": "iteration",
         "iteration": str(router.number),
@@ -236,7 +235,7 @@ def _start_below(retraining: Retraining, router: Iteration) -> str:
         "rule": f"{Rule.parse(router.deployed['rule']):.4g}",
         "heads": ", ".join(card["heads"]),
         **Conditions.stored(table_metadata(router.report / "outcomes.parquet")).fields,
-        **{name: str(labels[name]) for name in LABELS if labels.get(name) is not None},
+        **{name: str(value) for name, value in labels if value is not None},
         "mlflow.parentRunId": parent.info.run_id,
     }
     name = f"router {router.number}"
