@@ -1,7 +1,6 @@
 """Tell MLflow where the promise of a version stands while it serves."""
 
 import logging
-import re
 from datetime import UTC, datetime
 
 from mlflow import MlflowClient
@@ -19,15 +18,13 @@ LOG = logging.getLogger(__name__)
 def log_standing(version: str, standing: Standing) -> None:
     """Log the evidence as metrics of a version's run, and its steps in its description.
 
-    `version` is NAME/VERSION; of a folder nothing is logged. A metric's step is the number of the
-    last shadow answer. Repeated calls add nothing, and a later one adds what a failed one could
-    not. Errors, such as a store that does not answer, are written to the log.
+    `version` is NAME/VERSION. A metric's step is the number of the last shadow answer. Repeated
+    calls add nothing, and a later one adds what a failed one could not. Errors, such as a store
+    that does not answer, are written to the log.
     """
-    if not (found := re.fullmatch(r"([^/]+)/([1-9]\d*)", version)):
-        return
     try:
         client = open_store(load_params().register_.experiment).client
-        known = find_version(client, *found.groups())
+        known = find_version(client, *version.split("/"))
         _describe(client, known, standing)
         if standing.seen:
             client.log_batch(run_of(known).info.run_id, metrics=_metrics(standing))
@@ -51,10 +48,9 @@ def _line(step: Step) -> str:
 def _metrics(standing: Standing) -> list[Metric]:
     at = datetime.fromisoformat(standing.at).replace(tzinfo=UTC).timestamp()
     numbers = {
-        "e_detector": standing.detector.value,
-        "e_value": standing.product.value,
-        "lost_share": standing.lost / max(standing.shadowed, 1),
-        "place": standing.place,
+        "serving/e_detector": standing.detector.value,
+        "serving/e_value": standing.product.value,
+        "serving/lost_share": standing.lost / max(standing.shadowed, 1),
+        "serving/place": standing.place,
     }
-    named = (("serving/" + name, value) for name, value in numbers.items())
-    return [Metric(name, value, int(1000 * at), standing.seen) for name, value in named]
+    return [Metric(name, value, int(1000 * at), standing.seen) for name, value in numbers.items()]
