@@ -29,13 +29,10 @@ def compare() -> None:
     """
     params = load_params()
     store, name = open_store(params.register_.experiment), params.register_.model_name
-    shown: dict[str, ModelVersion] = {}
-    for alias in (CHAMPION, CHALLENGER):
-        version = aliased(store.client, name, alias)
-        if version and version.version in [each.version for each in shown.values()]:
-            shown = {f"{CHAMPION} and {CHALLENGER}": version}
-        elif version:
-            shown[alias] = version
+    found = ((alias, aliased(store.client, name, alias)) for alias in (CHAMPION, CHALLENGER))
+    shown = {alias: version for alias, version in found if version}
+    if len({version.version for version in shown.values()}) == 1:
+        shown = {" and ".join(shown): next(iter(shown.values()))}
     if not shown:
         raise InputError(f"{name}: no champion and no challenger; make one with `citer promote`")
     runs = [run_of(version) for version in shown.values()]
