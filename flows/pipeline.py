@@ -197,9 +197,8 @@ def register(stages: Sequence[str]) -> str:
     """Register the routers, let the gate judge the last one, and return a sentence about it."""
     done = register_run(stages)
     assert done  # it is no early one
-    version = done.version
     if done.kept_back:
-        kept_back(f"{version.name}/{version.version}", version.tags["reason"])
+        kept_back(done.kept_back)
     return f"{done.sentence}; MLflow's store: {store_address()}"
 
 

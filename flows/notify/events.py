@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mlflow.entities.model_registry import ModelVersion
 from prefect.events import emit_event
 
 from citer.serving.promise import Standing, Step
@@ -23,9 +24,9 @@ def promise_changed(version: str, standing: Standing, step: Step) -> None:
     _emit(REVOKED if step.back else RESTORED, version, rules | figures)
 
 
-def kept_back(router: str, reason: str) -> None:
+def kept_back(version: ModelVersion) -> None:
     """Emit the event of a new version that the gate did not promote, with the gate's reason."""
-    _emit(KEPT_BACK, router, {"reason": reason})
+    _emit(KEPT_BACK, f"{version.name}/{version.version}", {"reason": version.tags["reason"]})
 
 
 def _emit(event: str, router: str, payload: Mapping[str, Any]) -> None:

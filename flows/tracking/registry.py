@@ -61,8 +61,7 @@ class Registration(NamedTuple):
     """What a retraining has registered."""
 
     sentence: str  # the gate's decision and the champion
-    version: ModelVersion  # of the last router
-    kept_back: bool  # whether the gate has now decided against it
+    kept_back: ModelVersion | None  # what the gate has now decided against
 
 
 @reported()
@@ -90,8 +89,8 @@ def register_run(stages: Iterable[str], early: Iteration | None = None) -> Regis
         with exclusively():
             last = _judge(store, run, routers[-1], last, params)
     champion = aliased(store.client, last.name, CHAMPION)
-    kept_back = not known and last.tags["decision"] == KEPT_BACK
-    return Registration(describe.sentence(last, champion, known=known), last, kept_back)
+    kept_back = None if known or last.tags["decision"] == PROMOTED else last
+    return Registration(describe.sentence(last, champion, known=known), kept_back)
 
 
 @reported()
