@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlflow
 import pandas as pd
@@ -114,15 +114,6 @@ def flatten(nested: Mapping[str, Any], separator: str) -> dict[str, Any]:
     return flat
 
 
-class Retraining(NamedTuple):
-    """What the runs of a retraining have in common."""
-
-    store: Store
-    params: Params
-    parent: Run
-    tags: dict[str, str]
-
-
 def track(store: Store, params: Params, stages: Iterable[str]) -> Run:
     """Return the finished run of the retraining in the current folder; log it if needed.
 
@@ -140,9 +131,12 @@ def track(store: Store, params: Params, stages: Iterable[str]) -> Run:
                 store.client.delete_run(opened.info.run_id)
         return known
     parent = opened or start_run(store)
-    tags = {"retraining": identity, **code_tags(), "dvc_lock": file_md5(LOCK)}
     done = {run.data.tags["digest"]: run for run in below}
-    _log_all(Retraining(store, params, parent, tags), routers, done)
+    for router in routers:
+        run = done.get(router.digest) or _log_iteration(store, params, parent, router)
+        store.client.log_artifact(run.info.run_id, str(paths.transcript(router.number)), "report")
+        store.client.log_artifact(run.info.run_id, str(paths.PAGE))
+    _log_retraining(store, params, parent, identity)
     return store.client.get_run(parent.info.run_id)
 
 
@@ -157,53 +151,24 @@ def _known(store: Store, identity: str, routers: Iterable[Iteration]) -> Run | N
 
 
 def track_early(store: Store, params: Params, router: Iteration) -> Run | None:
-    """Return the finished run of a router; log it below the open run if needed.
-
-    Returns None if no run is open. The run's `retraining` is its own digest until `track` takes it.
-    """
+    """Return the finished run of a router, logged below the open run; None if no run is open."""
     if not (parent := open_run(store)):
         return None
     query = f"tags.digest = '{router.digest}' and attributes.status = 'FINISHED'"
     if known := store.runs(query):
         return known[0]
     _log_state(store, parent)  # first, so that a restore finds it
-    tags = {"retraining": router.digest, **code_tags(), "dvc_lock": file_md5(LOCK)}
-    return _log_iteration(Retraining(store, params, parent, tags), router)
+    return _log_iteration(store, params, parent, router)
 
 
-def _log_all(retraining: Retraining, routers: Sequence[Iteration], done: Mapping[str, Run]) -> None:
-    """Log the routers, unless they are `done`, then the retraining, whose run ends last."""
-    store, _, parent, tags = retraining
-    for router in routers:
-        run = done.get(router.digest) or _log_iteration(retraining, router)
-        store.client.log_artifact(run.info.run_id, str(paths.transcript(router.number)), "report")
-        store.client.log_artifact(run.info.run_id, str(paths.PAGE))
-        _complete(store, run, f"router {router.number} ({tags['retraining'][:7]})", tags)
-    _log_retraining(retraining)
-    # Interrupted, or made twice by a call that was repeated.
-    discard(store, children(store, parent.info.run_id, finished=False))
-    store.client.set_terminated(parent.info.run_id)
+def children(store: Store, parent: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
+    """Return the finished runs of a retraining's routers, in order."""
+    query = f"tags.`mlflow.parentRunId` = '{parent}' and attributes.status = 'FINISHED'"
+    return sorted(store.runs(query, view), key=lambda run: int(run.data.tags["iteration"]))
 
 
-def _complete(store: Store, run: Run, name: str, tags: Mapping[str, str]) -> None:
-    """Set the name and the tags of a run that only the whole retraining gives."""
-    store.client.update_run(run.info.run_id, name=name)
-    for key, value in tags.items():
-        store.client.set_tag(run.info.run_id, key, value)
-
-
-def children(
-    store: Store, parent: str, view: int = ViewType.ACTIVE_ONLY, finished: bool = True
-) -> list[Run]:
-    """Return the iterations of a retraining that are `finished`, or the other ones, in order."""
-    status = f"attributes.status {'=' if finished else '!='} 'FINISHED'"
-    runs = store.runs(f"tags.`mlflow.parentRunId` = '{parent}' and {status}", view)
-    return sorted(runs, key=lambda run: int(run.data.tags["iteration"]))
-
-
-def _log_retraining(retraining: Retraining) -> None:
-    """Log a retraining. Its headline numbers are those of its last router."""
-    store, params, parent, tags = retraining
+def _log_retraining(store: Store, params: Params, parent: Run, identity: str) -> None:
+    """Log a retraining, and end its run. Its headline numbers are those of its last router."""
     run_id, overview = parent.info.run_id, read_json(paths.SUMMARY / "headline.json")
     losses = {"finetune/loss": read_json(paths.FINETUNE)["loss"]}
     settings = params.model_dump(mode="json", by_alias=True)
@@ -213,8 +178,12 @@ def _log_retraining(retraining: Retraining) -> None:
     store.client.log_artifacts(run_id, str(paths.SUMMARY), "summary")
     # MLflow cuts a tag off after 8000 characters, so only the first table is shown.
     shown = (paths.SUMMARY / "table.md").read_text().partition("\n## ")[0]
-    name = f"retraining {tags['retraining'][:7]}"
-    _complete(store, parent, name, {**tags, NOTE: shown})
+    tags = {"retraining": identity, **code_tags(), "dvc_lock": file_md5(LOCK), NOTE: shown}
+    for key, value in tags.items():
+        store.client.set_tag(run_id, key, value)
+    # Interrupted, or made twice by a call that was repeated.
+    discard(store, run_id, " and attributes.status != 'FINISHED'")
+    store.client.set_terminated(run_id)
 
 
 def _log_state(store: Store, parent: Run) -> None:
@@ -223,12 +192,11 @@ def _log_state(store: Store, parent: Run) -> None:
         store.client.log_artifact(parent.info.run_id, str(file), str(PIPELINE / file.parent))
 
 
-def _start_below(retraining: Retraining, router: Iteration) -> str:
+def _start_below(store: Store, parent: Run, router: Iteration) -> str:
     """Start the run of an iteration below that of its retraining. Returns its id."""
-    store, _, parent, tags = retraining
     card = read_json(router.router / "router.json")
     labels = card.get("labels", {}).items()  # references, outcome, margin
-    own = {
+    tags = {
         "kind": "iteration",
         "iteration": str(router.number),
         "digest": router.digest,
@@ -237,19 +205,19 @@ def _start_below(retraining: Retraining, router: Iteration) -> str:
         **Conditions.stored(table_metadata(router.report / "outcomes.parquet")).fields,
         **{name: str(value) for name, value in labels if value is not None},
         "mlflow.parentRunId": parent.info.run_id,
+        **code_tags(),
     }
-    name = f"router {router.number}"
-    run = store.client.create_run(store.experiment_id, run_name=name, tags=tags | own)
+    name = f"router {router.number} ({router.digest[:7]})"
+    run = store.client.create_run(store.experiment_id, run_name=name, tags=tags)
     return run.info.run_id
 
 
-def _log_iteration(retraining: Retraining, router: Iteration) -> Run:
+def _log_iteration(store: Store, params: Params, parent: Run, router: Iteration) -> Run:
     """Log what is known of a router when its rule is chosen.
 
     The run ends FINISHED, or FAILED on an exception.
     """
-    store, params, *_ = retraining
-    slm, run_id = keep_slm(store), _start_below(retraining, router)
+    slm, run_id = keep_slm(store), _start_below(store, parent, router)
     with mlflow.start_run(run_id=run_id, nested=True) as run:
         sections = params.model_dump(mode="json", include=ITERATION_SECTIONS)
         store.log(run, flatten(sections, "."), router.metrics, router.losses)

@@ -131,7 +131,7 @@ def _explain(version: int, made: Run, before: Path) -> None:
     undo += [f"cp -r {before}/. .", "dvc checkout"]
     say(
         f"Version {version} restored: params.yaml, dvc.lock and the data that they name are now "
-        f"those of retraining {made.data.tags['retraining'][:7]}.\n"
+        "those from which it was made.\n"
         f"The code is unchanged; that version was made {_origin(made)}.\n"
         f"{paths.SUMMARY} is unchanged, because git stores it; `dvc repro` writes it again.\n"
         f"To go back: {' && '.join(undo)}"

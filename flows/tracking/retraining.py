@@ -6,7 +6,7 @@ open; the next one in this checkout marks it as failed. A file in `mlruns` names
 
 import logging
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -83,15 +83,16 @@ def _fail(why: str) -> None:
 
     def end(store: Store, run_id: str) -> None:
         store.client.set_tag(run_id, NOTE, why)
-        discard(store, store.runs(f"tags.`mlflow.parentRunId` = '{run_id}'"))
+        discard(store, run_id)
         store.client.set_terminated(run_id, "FAILED")
 
     _with_open_run(end)
 
 
-def discard(store: Store, routers: Iterable[Run]) -> None:
-    """Delete runs of routers that no version uses, with their logged models."""
-    for run_id in (run.info.run_id for run in routers):
+def discard(store: Store, parent: str, only: str = "") -> None:
+    """Delete the runs of a retraining's routers that no version uses, with their logged models."""
+    for run in store.runs(f"tags.`mlflow.parentRunId` = '{parent}'{only}"):
+        run_id = run.info.run_id
         if not store.client.search_model_versions(f"run_id = '{run_id}'"):
             logged = f"source_run_id = '{run_id}'"
             for model in store.client.search_logged_models([store.experiment_id], logged):
