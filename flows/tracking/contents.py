@@ -64,11 +64,6 @@ class Iteration:
         return digest(json.dumps(bound, sort_keys=True), *weights, *report)
 
     @property
-    def deployed(self) -> dict[str, Any]:
-        """The deployed method and its rule, and where it serves."""
-        return read_json(self.report / paths.DEPLOYED)
-
-    @property
     def metrics(self) -> dict[str, float]:
         """Metrics on test and of training.
 
@@ -76,7 +71,7 @@ class Iteration:
         the other methods, and `train/` the router's training, without `losses`.
         """
         methods = read_json(self.report / "metrics.json")
-        own = methods.pop(self.deployed["method"])
+        own = methods.pop(read_json(self.report / paths.DEPLOYED)["method"])
         tasks = {name: own.pop(name) for name in list(own) if isinstance(own[name], dict)}
         rivals = {name: headlines(numbers) for name, numbers in methods.items()}
         train = read_json(self.router / "metrics.json")
@@ -200,7 +195,7 @@ def _start_below(store: Store, parent: Run, router: Iteration) -> str:
         "kind": "iteration",
         "iteration": str(router.number),
         "digest": router.digest,
-        "rule": f"{Rule.parse(router.deployed['rule']):.4g}",
+        "rule": f"{Rule.parse(read_json(router.report / paths.DEPLOYED)['rule']):.4g}",
         "heads": ", ".join(card["heads"]),
         **Conditions.stored(table_metadata(router.report / "outcomes.parquet")).fields,
         **{name: str(value) for name, value in labels if value is not None},

@@ -102,8 +102,6 @@ def discard(store: Store, parent: str, only: str = "") -> None:
 
 def _with_open_run(act: Callable[[Store, str], object]) -> None:
     """Call `act` with the id of the open run if there is one. Errors of the store are logged."""
-    if not (home() / ATTEMPT).exists():
-        return
     try:
         with reported():
             store = make_store(load_params().register_.experiment)

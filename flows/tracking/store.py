@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import mlflow
 import requests
@@ -49,8 +49,7 @@ class Store:
     experiment_id: str
 
     def runs(self, query: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
-        found = mlflow.search_runs([self.experiment_id], query, view, output_format="list")
-        return cast(list[Run], found)  # of all pages
+        return mlflow.search_runs([self.experiment_id], query, view, output_format="list")
 
     def log(
         self,
