@@ -39,16 +39,11 @@ NEEDED = [
     *("httpx", "math-verify", "numpy", "pandas", "pyarrow", "pydantic", "rich", "ruamel.yaml"),
     *("safetensors", "torch", "transformers"),
 ]
+ANSWER = {"completion": "string", "truncated": "boolean"}  # types of its columns
+ANSWER |= dict.fromkeys(Counts._fields, "long") | {"error": "string"}
 # A signature cannot describe the input: a frame, or a list of texts and rows.
 SIGNATURE = ModelSignature(
-    outputs=Schema(
-        [
-            ColSpec("string", "completion", required=False),
-            ColSpec("boolean", "truncated", required=False),
-            *(ColSpec("long", name, required=False) for name in Counts._fields),
-            ColSpec("string", "error", required=False),
-        ]
-    )
+    outputs=Schema([ColSpec(kind, name, required=False) for name, kind in ANSWER.items()])
 )
 
 
