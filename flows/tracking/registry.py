@@ -1,7 +1,7 @@
 """The registered model: its versions, and the aliases that say which version serves."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,7 +44,6 @@ from flows.tracking.uses import count_use
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
 PROMOTED, KEPT_BACK = "promoted", "kept back"
 AGAINST = "judged_against"  # a tag: the number of the champion that the gate compared, or none
-PROMOTE_ANOTHER = "promote another version with `citer promote`"
 UNSEEN = (
     "{seen} validation questions come from traffic, too few for a promise about it, expected at "
     "least {enough}; let prepare.traffic and prepare.shares.validation bring more, with right "
@@ -148,23 +147,20 @@ def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVe
 
 
 def aliased(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
-    """Return the version with an alias, or None.
+    """Return the version with an alias, or None. A deleted version has none.
 
-    Raises InputError if nothing is registered, or if the version is deleted.
+    Raises InputError if nothing is registered.
     """
     with _if_missing(f"{name}: nothing is registered; run `citer run` first"):
         number = client.get_registered_model(name).aliases.get(alias)
-    if number is None:
-        return None
-    remedy = PROMOTE_ANOTHER if alias == CHAMPION else "delete the alias on MLflow's page"
-    with _if_missing(f"{name}: version {number}, the {alias}, is deleted; {remedy}"):
-        return client.get_model_version(name, number)
+    return None if number is None else find_version(client, name, number)
 
 
 def run_of(version: ModelVersion) -> Run:
     """Return the run that trained a version's router. Raises InputError if there is none."""
     purged = f"{version.name}: version {version.version}: MLflow has no run and answers of it"
-    with _if_missing(f"{purged}; if it is the champion, {PROMOTE_ANOTHER}"):
+    remedy = "if it is the champion, promote another version with `citer promote`"
+    with _if_missing(f"{purged}; {remedy}"):
         return mlflow.get_run(version.run_id or "none")  # one registered by hand may have none
 
 
@@ -291,13 +287,11 @@ def _new_version(store: Store, router: Run, params: Params) -> ModelVersion:
 
 def _crown(client: MlflowClient, version: ModelVersion, how: str) -> None:
     """Make a version the champion. Write the history of both versions, then move the alias."""
-    before = client.get_registered_model(version.name).aliases.get(CHAMPION)
-    if before is not None and str(before) == str(version.version):
+    before = aliased(client, version.name, CHAMPION)
+    if _number(before) == _number(version):
         return
-    if before is not None:
-        with suppress(InputError):  # the former champion may be deleted
-            replaced = find_version(client, version.name, before)
-            _add_event(client, replaced, f"replaced by version {version.version}")
+    if before:
+        _add_event(client, before, f"replaced by version {version.version}")
     _add_event(client, version, f"made the champion {how}")
     client.set_registered_model_alias(version.name, CHAMPION, version.version)
 

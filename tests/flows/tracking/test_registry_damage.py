@@ -1,7 +1,6 @@
 """A registry in which a call was interrupted, or something was deleted."""
 
 import re
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from flows.tracking.registry import promote
 from flows.tracking.restore import restore
 from flows.tracking.store import open_store
 from tests.flows.project import register, register_new, retrain
-from tests.flows.tracking.registered import CHAMPION, DATE, NAME, fetch, holder, version, versions
+from tests.flows.tracking.registered import DATE, NAME, holder, version, versions
 
 pytestmark = pytest.mark.slow
 
@@ -101,18 +100,3 @@ def cut_short(real: Callable[..., None]) -> Callable[..., None]:
         real(client, name, given, *rest)
 
     return wrapper
-
-
-def test_a_champion_whose_version_is_gone_is_reported_and_can_be_replaced(registered: Path) -> None:
-    with sqlite3.connect("mlruns/mlflow.db") as database:
-        database.execute("update registered_model_aliases set version = 9 where alias = 'champion'")
-    for action in (register, compare):
-        with pytest.raises(
-            InputError,
-            match="version 9, the champion, is deleted; promote another version",
-        ):
-            action()
-    with pytest.raises(InputError, match="not fetched: "):
-        fetch(CHAMPION)
-    promote(1)
-    assert holder("champion") == 1
