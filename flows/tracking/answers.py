@@ -14,17 +14,27 @@ import requests
 from mlflow.entities import Run
 
 from citer.config.params import Params, ServeParams
+from citer.data.problems import read_problems
+from citer.data.traffic import TRAFFIC
 from citer.errors import InputError
-from citer.evaluation.choice import upper_bound
+from citer.evaluation.choice import least_questions, upper_bound
 from citer.evaluation.cost import cap, schedules
 from citer.evaluation.gate import Answered, Decision, Gate, Graded, GradedAnswers
 from citer.evaluation.measure import Conditions
 from citer.evaluation.points import rule_columns, rule_of
 from citer.rule import LLM, Rule
-from citer.stages.paths import DEPLOYED
+from citer.serving.evidence import Evidence, evidence_place, is_there
+from citer.serving.status import standing_of
+from citer.stages import paths
 from citer.storage.schema import OUTCOME
 from citer.storage.tables import read_table
+from flows.tracking.store import home
 
+UNSEEN = (
+    "{seen} validation questions come from traffic, too few for a promise about it, expected at "
+    "least {enough}; let prepare.traffic and prepare.shares.validation bring more, with right "
+    "answers or with evaluate.against: llm, or run `citer promote VERSION`"
+)
 COLUMNS = ["split", "method", *rule_columns(LLM), "problem_id", "correct", "bytes"]
 
 
@@ -39,30 +49,59 @@ class Method(NamedTuple):
 ALONE = Method("rivals", "llm", LLM)
 
 
-def judge(challenger: Run, champion: Run | None, params: Params, revoked: str = "") -> Decision:
-    """Decide whether the challenger replaces the champion, if there is one, by their routers' runs.
+def judge(challenger: Run, champion: Run | None, params: Params, version: str) -> Decision:
+    """Decide whether the router in the current folder replaces the champion, if there is one.
 
-    `revoked` says that traffic has revoked the champion's promise.
+    The runs are those of their routers, `version` is the champion's NAME/VERSION. A champion whose
+    promise traffic has broken answers by a safe rule. Only a promise that is about traffic, too,
+    takes its place, or an exact rule, which needs none.
     """
-    settings, register = params.evaluate, params.register_
-    gate = Gate(
-        margin=register.margin,
-        byte_margin=register.byte_margin,
-        batch=params.serve.batch,
-        delta=settings.delta,
-        epsilon=settings.epsilon,
-        llm_floor=settings.llm_floor,
-        conditions=Conditions.stored(challenger.data.tags),
-    )
     own, other = challenger.info.run_id, champion.info.run_id if champion else ""
-    return gate.decide(
-        _answered(own, deployed(own), params),
+    revoked, method = _revoked(version) if champion else "", deployed(own)
+    decision = _gate(params, Conditions.stored(challenger.data.tags)).decide(
+        _answered(own, method, params),
         _answered(other, deployed(other), params) if champion else None,
         _answered(own, ALONE, params),
         certified=threshold(own)["certified"],
         champion_conditions=Conditions.stored(champion.data.tags) if champion else None,
         set_aside=revoked or (elsewhere(deployed(other).rule, params.serve) if champion else ""),
     )
+    if not (revoked and decision.promote) or method.rule.exact or not (unseen := _unseen(params)):
+        return decision
+    return Decision(False, f"the champion {revoked}; {unseen}")
+
+
+def _gate(params: Params, conditions: Conditions) -> Gate:
+    return Gate(
+        margin=params.register_.margin,
+        byte_margin=params.register_.byte_margin,
+        batch=params.serve.batch,
+        delta=params.evaluate.delta,
+        epsilon=params.evaluate.epsilon,
+        llm_floor=params.evaluate.llm_floor,
+        conditions=conditions,
+    )
+
+
+def _unseen(params: Params) -> str:
+    """Say that validation has too few questions of traffic for a promise about it; else empty."""
+    seen = sum(each.source == TRAFFIC for each in read_problems(paths.referenced("validation")))
+    enough = least_questions(params.evaluate.epsilon, params.evaluate.delta)
+    return UNSEEN.format(seen=seen, enough=enough) if seen < enough else ""
+
+
+def _revoked(version: str) -> str:
+    """Say that servers have revoked a version's promise; empty if they have not.
+
+    Raises InputError if their evidence about it is damaged.
+    """
+    place = evidence_place(home() / paths.EVIDENCE.name)
+    if not is_there(place) or version not in (evidence := Evidence(place)).promises():
+        return ""
+    standing = standing_of(evidence, version)
+    if not standing.place:
+        return ""
+    return f"has a promise that traffic revoked (`{standing.rule}` is in force) and is set aside"
 
 
 def _answered(run_id: str, method: Method, params: Params) -> Answered:
@@ -103,7 +142,7 @@ def threshold(run_id: str) -> dict[str, Any]:
 
 def deployed(run_id: str) -> Method:
     """Return the method that is deployed: without a certified rule, the LLM alone."""
-    own = mlflow.artifacts.load_dict(f"runs:/{run_id}/report/{DEPLOYED}")
+    own = mlflow.artifacts.load_dict(f"runs:/{run_id}/report/{paths.DEPLOYED}")
     rule = Rule.parse(own["rule"])
     return Method("report", own["method"], rule) if rule.asks_slm else ALONE
 

@@ -15,40 +15,20 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
 from citer.config.params import Params, load_params
-from citer.data.problems import read_problems
-from citer.data.traffic import TRAFFIC
 from citer.errors import InputError, without_password
-from citer.evaluation.choice import least_questions
-from citer.evaluation.gate import Decision
 from citer.progress import say
-from citer.serving.evidence import Evidence, evidence_place, is_there
-from citer.serving.status import standing_of
-from citer.stages import paths
 from citer.storage.tables import read_json
 from flows.dvc_commands import push
 from flows.tracking import describe
-from flows.tracking.answers import deployed, judge
+from flows.tracking.answers import judge
 from flows.tracking.contents import Iteration, children, track, track_early
 from flows.tracking.model import fetch_slm
-from flows.tracking.store import (
-    ERRORS,
-    Store,
-    exclusively,
-    home,
-    make_store,
-    open_store,
-    reported,
-)
+from flows.tracking.store import ERRORS, Store, exclusively, make_store, open_store, reported
 from flows.tracking.uses import count_use
 
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
 PROMOTED, KEPT_BACK = "promoted", "kept back"
 AGAINST = "judged_against"  # a tag: the number of the champion that the gate compared, or none
-UNSEEN = (
-    "{seen} validation questions come from traffic, too few for a promise about it, expected at "
-    "least {enough}; let prepare.traffic and prepare.shares.validation bring more, with right "
-    "answers or with evaluate.against: llm, or run `citer promote VERSION`"
-)
 DESCRIPTION = (
     "Routers between a small and a large language model, each with its finetuned small model. "
     "To ask the champion, run in the project's folder: "
@@ -196,7 +176,8 @@ def _judge(store: Store, run: Run, router: Run, last: ModelVersion, params: Para
     last = client.get_model_version(name, last.version)  # another run may have judged it meanwhile
     client.set_registered_model_alias(name, CHALLENGER, last.version)
     while not _is_judged(last, champion := aliased(client, name, CHAMPION)):
-        decision = _decision(last, champion, params)
+        before = run_of(champion) if champion else None
+        decision = judge(run_of(last), before, params, f"{name}/{_number(champion)}")
         verdict = PROMOTED if decision.promote else KEPT_BACK
         count_use(store, router, "test")
         tags = {"reason": decision.reason, "decision": verdict, AGAINST: _number(champion)}
@@ -217,44 +198,6 @@ def _is_judged(last: ModelVersion, champion: ModelVersion | None) -> bool:
 
 def _number(version: ModelVersion | None) -> str:
     return str(version.version) if version else "none"
-
-
-def _decision(last: ModelVersion, champion: ModelVersion | None, params: Params) -> Decision:
-    """Let the gate decide about the version of the retraining in the current folder.
-
-    A champion whose promise traffic has broken answers by a safe rule. Only a promise that is about
-    traffic, too, takes its place, or an exact rule, which needs none.
-    """
-    challenger = run_of(last)
-    before = run_of(champion) if champion else None
-    revoked = _revoked(champion) if champion else ""
-    decision = judge(challenger, before, params, revoked)
-    exact = deployed(challenger.info.run_id).rule.exact
-    if not (revoked and decision.promote) or exact or not (unseen := _unseen(params)):
-        return decision
-    return Decision(False, f"the champion {revoked}; {unseen}")
-
-
-def _unseen(params: Params) -> str:
-    """Say that validation has too few questions of traffic for a promise about it; else empty."""
-    seen = sum(each.source == TRAFFIC for each in read_problems(paths.referenced("validation")))
-    enough = least_questions(params.evaluate.epsilon, params.evaluate.delta)
-    return UNSEEN.format(seen=seen, enough=enough) if seen < enough else ""
-
-
-def _revoked(champion: ModelVersion) -> str:
-    """Say that servers have revoked a champion's promise; empty if they have not.
-
-    Raises InputError if their evidence about it is damaged.
-    """
-    place = evidence_place(home() / paths.EVIDENCE.name)
-    version = f"{champion.name}/{champion.version}"
-    if not is_there(place) or version not in (evidence := Evidence(place)).promises():
-        return ""
-    standing = standing_of(evidence, version)
-    if not standing.place:
-        return ""
-    return f"has a promise that traffic revoked (`{standing.rule}` is in force) and is set aside"
 
 
 def _same(store: Store, name: str, run: Run) -> ModelVersion | None:
