@@ -11,12 +11,9 @@ from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import mlflow
-from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 from mlflow.models import ModelSignature
 from mlflow.types import ColSpec, Schema
-from mlflow.utils.file_utils import local_file_uri_to_path
-from mlflow.utils.uri import is_local_uri
 
 from citer.config.params import Params
 from citer.decoding.answer import Counts
@@ -25,9 +22,9 @@ from citer.evaluation.measure import Conditions
 from citer.rule import Rule
 from citer.serving.promise import CARD_KEY, Promise, is_own, path_back
 from citer.stages import paths
-from citer.storage.tables import digest, read_json, replacing, table_metadata, write_json
+from citer.storage.tables import digest, read_json, table_metadata, write_json
 from flows.tracking.answers import ALONE, Method, read_graded
-from flows.tracking.store import Store, exclusively, home
+from flows.tracking.store import Store
 
 # In the current folder. In a worktree this is the code of its commit; this process may run other.
 SERVING, CODE = Path("flows/tracking/serving.py"), Path("citer")
@@ -126,17 +123,3 @@ def keep_slm(store: Store) -> str:
         client.log_model_artifacts(model.model_id, str(paths.SLM))
         client.finalize_logged_model(model.model_id, READY)
     return model.model_uri
-
-
-def fetch_slm(uri: str) -> Path:
-    """Return a stored SLM's folder. Download it once, to `mlruns/slm/`, if a server holds it."""
-    model_id = uri.removeprefix("models:/")
-    location = MlflowClient().get_logged_model(model_id).artifact_location
-    if is_local_uri(location):
-        return Path(local_file_uri_to_path(location))
-    folder = home() / KEPT_SLM / model_id
-    with exclusively():
-        if not folder.exists():
-            with replacing(folder) as aside:
-                mlflow.artifacts.download_artifacts(uri, dst_path=str(aside))
-    return folder.absolute()

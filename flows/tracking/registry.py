@@ -13,17 +13,18 @@ from mlflow.entities import Run, ViewType
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+from mlflow.utils.file_utils import local_file_uri_to_path
+from mlflow.utils.uri import is_local_uri
 
 from citer.config.params import Params, load_params
 from citer.errors import InputError, without_password
 from citer.progress import say
-from citer.storage.tables import read_json
+from citer.storage.tables import read_json, replacing
 from flows.dvc_commands import push
 from flows.tracking import describe
 from flows.tracking.answers import judge
 from flows.tracking.contents import Iteration, children, track, track_early
-from flows.tracking.model import fetch_slm
-from flows.tracking.store import ERRORS, Store, exclusively, make_store, open_store, reported
+from flows.tracking.store import ERRORS, Store, exclusively, home, make_store, open_store, reported
 from flows.tracking.uses import count_use
 
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases of versions
@@ -110,7 +111,7 @@ def fetched_bundle(uri: str) -> Iterator[Path]:
             kept = f"{uri}/artifacts/bundle"
             bundle = Path(mlflow.artifacts.download_artifacts(kept, dst_path=folder))
             slm = read_json(bundle / "router.json")["slm"]["kept"]
-            (bundle / "slm").symlink_to(fetch_slm(slm))
+            (bundle / "slm").symlink_to(_fetch_slm(slm))
         except ERRORS as error:
             reason = without_password(str(error))
             raise InputError(f"{uri}: not fetched: {reason}") from None
@@ -118,6 +119,20 @@ def fetched_bundle(uri: str) -> Iterator[Path]:
             yield bundle
         except InputError as error:  # of a folder that will be gone
             raise type(error)(str(error).replace(str(bundle), uri)) from None
+
+
+def _fetch_slm(uri: str) -> Path:
+    """Return a stored SLM's folder. Download it once, to `mlruns/slm/`, if a server holds it."""
+    model_id = uri.removeprefix("models:/")
+    location = MlflowClient().get_logged_model(model_id).artifact_location
+    if is_local_uri(location):
+        return Path(local_file_uri_to_path(location))
+    folder = home() / "slm" / model_id
+    with exclusively():
+        if not folder.exists():
+            with replacing(folder) as aside:
+                mlflow.artifacts.download_artifacts(uri, dst_path=str(aside))
+    return folder.absolute()
 
 
 def find_version(client: MlflowClient, name: str, version: int | str) -> ModelVersion:
