@@ -11,7 +11,6 @@ from flows.server import has_server
 
 REVOKED, RESTORED = "citer.promise.revoked", "citer.promise.restored"
 KEPT_BACK = "citer.router.kept-back"
-SHOWN = ("shadowed", "lost", "e_detector", "e_value", "why")  # of a step
 
 
 def promise_changed(version: str, standing: Standing, step: Step) -> None:
@@ -20,8 +19,7 @@ def promise_changed(version: str, standing: Standing, step: Step) -> None:
         return
     place, last = standing.promise.rules.index(step.rule), len(standing.promise.path) - 1
     rules = {"before": str(step.before), "rule": str(step.rule), "place": place, "last": last}
-    figures = {name: getattr(step, name) for name in SHOWN}
-    _emit(REVOKED if step.back else RESTORED, version, rules | figures)
+    _emit(REVOKED if step.back else RESTORED, version, step._asdict() | rules)
 
 
 def kept_back(version: ModelVersion) -> None:
