@@ -75,9 +75,7 @@ def facts(router: Run) -> dict[str, str]:
     low, high = share_interval(sum(right), len(right))  # Wilson's at 95 %
     measure, listed = conditions.measure.name, tags_of(router, ServeParams())
     values = {
-        "rule": listed["rule"],
-        **scored(tags),
-        "certified": listed["certified"],
+        **{name: listed.get(name) for name in ("rule", "scorer", "certified")},
         "measure": conditions.measured,
         "sampling": conditions.sampling,
         measure: f"{numbers[measure]:.1%} [{100 * low:.1f}, {100 * high:.1f}]",
