@@ -39,7 +39,7 @@ def tags_of(router: Run, serve: ServeParams) -> dict[str, str]:
         **scored(tags),
         **{name: f"{numbers[name]:.6g}" for name in listed},
         "certified": str(threshold(router.info.run_id)["certified"]).lower(),
-        "made_from": ", ".join(f"{name} {value}" for name, value in _origin(router).items()),
+        "made_from": ", ".join(f"{name} {value}" for name, value in origin(router).items()),
     }
 
 
@@ -49,7 +49,7 @@ def _on_all_tasks(router: Run) -> dict[str, float]:
     return {key.removeprefix("all/"): value for key, value in metrics if key.startswith("all/")}
 
 
-def _origin(router: Run) -> dict[str, str]:
+def origin(router: Run) -> dict[str, str]:
     """Return the digest of the labels that a router learnt, and its commit."""
     assert router.inputs
     roles = {each.tags[0].value: each.dataset.digest for each in router.inputs.dataset_inputs}
@@ -86,8 +86,8 @@ def facts(router: Run) -> dict[str, str]:
         "iteration": tags["iteration"],
         "references": tags.get("references"),
         "margin of labels, nats": tags.get("margin"),
-        "preferences, md5": _origin(router)["data"],
-        "git": _origin(router)["commit"],
+        "preferences, md5": origin(router)["data"],
+        "git": origin(router)["commit"],
     }
     return {name: value for name, value in values.items() if value}
 

@@ -19,8 +19,8 @@ from flows.dvc_commands import LOCK, PARAMS, dvc, file_md5, has_remote, locked
 from flows.own import check_unchanged, differing, named, versioned
 from flows.repro import LOCK as ONE_AT_A_TIME
 from flows.tracking.contents import PIPELINE, Iteration, children
+from flows.tracking.describe import origin
 from flows.tracking.registry import find_version, run_of
-from flows.tracking.retraining import NO_GIT
 from flows.tracking.store import Store, home, open_store, reported
 
 
@@ -58,7 +58,7 @@ def _restore(version: int, store: Store, made: Run) -> None:
                 dvc("checkout", "--allow-missing")
             if not isinstance(error, InputError):
                 raise
-            what = f"version {version}, made {_origin(made)}"
+            what = f"version {version}, made at git commit {origin(made)['commit']}"
             raise InputError(f"{what}, is not restored: {error}") from None
     _explain(version, made, before)
 
@@ -120,11 +120,6 @@ def _check_preferences(run: Run) -> None:
         raise InputError(f"{file} is neither in DVC's cache nor on its remote")
 
 
-def _origin(made: Run) -> str:
-    sha = made.data.tags["git_sha"]
-    return "without git" if sha == NO_GIT else f"by git commit {sha[:12]}"
-
-
 def _explain(version: int, made: Run, before: Path) -> None:
     new = sorted({*_state()} - {*_state(before)})
     undo = [f"rm {shlex.join(map(str, new))}"] if new else []
@@ -132,7 +127,7 @@ def _explain(version: int, made: Run, before: Path) -> None:
     say(
         f"Version {version} restored: params.yaml, dvc.lock and the data that they name are now "
         "those from which it was made.\n"
-        f"The code is unchanged; that version was made {_origin(made)}.\n"
+        f"The code is unchanged; that version was made at git commit {origin(made)['commit']}.\n"
         f"{paths.SUMMARY} is unchanged, because git stores it; `dvc repro` writes it again.\n"
         f"To go back: {' && '.join(undo)}"
     )

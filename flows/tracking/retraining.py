@@ -22,7 +22,6 @@ from citer.storage.tables import write_text
 from flows.dvc_commands import LOCK, PARAMS
 from flows.tracking.store import Store, home, make_store, reported
 
-NO_GIT = "no repository"
 ATTEMPT = "attempt"  # a tag, and the file with its value
 NOTE = "mlflow.note.content"  # what MLflow's page shows at the top of a run
 KILLED = "The retraining was killed, or MLflow's store was lost when it failed."
@@ -123,7 +122,7 @@ def run_name() -> str:
 
 def code_tags() -> dict[str, str]:
     """Identify the code. Lock and parameters are artifacts of the run and never count as dirty."""
-    sha = _git("rev-parse", "HEAD") or NO_GIT
+    sha = _git("rev-parse", "HEAD") or "no repository"
     changed = _git("status", "--porcelain", "--", ".", f":!{LOCK}", f":!{PARAMS}", ":!data")
     dirty = str(bool(changed)).lower()
     return {"git_sha": sha, "git_dirty": dirty, "mlflow.source.git.commit": sha}
