@@ -12,7 +12,6 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.utils.file_utils import local_file_uri_to_path
 from mlflow.utils.uri import is_local_uri
 
@@ -165,7 +164,7 @@ def _if_missing(message: str) -> Iterator[None]:
     try:
         yield
     except MlflowException as error:
-        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         raise InputError(message) from None
 
