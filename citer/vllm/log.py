@@ -9,7 +9,7 @@ import atexit
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,7 +45,7 @@ LOG = logging.getLogger(__name__)
 class Chat(NamedTuple):
     """What is kept of a request until its answer is complete."""
 
-    problem: Problem
+    turns: list[dict[str, str]]
     shadow: tuple[Rule, ...]  # the rules of its shadow answers
     user: str | None
 
@@ -81,13 +81,9 @@ def visits(steps: Audited, tokens: int) -> Iterator[Visit]:
 async def whole(outputs: AsyncIterator[Any]) -> str | None:
     """Return a request's only text, None if it was cut. Raises ValueError if vLLM gave it up."""
     choices = [choice async for output in outputs for choice in output.outputs]
-    if (reason := choices[-1].finish_reason) not in COMPLETE:
+    if (reason := choices[-1].finish_reason if choices else None) not in COMPLETE:
         raise ValueError(f"vLLM ended it: {reason}")
-    return None if reason == "length" else _text(choices)
-
-
-def _text(choices: Sequence[Any]) -> str:
-    return "".join(choice.text for choice in choices)
+    return None if reason == "length" else "".join(choice.text for choice in choices)
 
 
 def open_log(settings: Settings, llm: Path, version: str) -> "ChatLog | None":
@@ -120,7 +116,7 @@ class ChatLog:
     observer: Observer | None = None
     keeper: Keeper | None = None
     dropped: int = 0  # chats without evidence, or whose evidence is still to come
-    replaced: bool = False  # by another version's: what vLLM answers now is not of this one
+    serves: bool = True  # whether what vLLM answers now is of this version
     _storing: set[asyncio.Task[None]] = field(default_factory=set)
     _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WAITING))
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)  # the keeper judges one at a time
@@ -139,13 +135,8 @@ class ChatLog:
         shadow = () if named else self._drawn(request, params)
         if not (self.observer or shadow):
             return None
-        try:
-            problem = parse_question({"messages": turns}, self.tasks)
-        except RowError as error:  # for example of tool calls
-            LOG.info("an answer is not logged: %s", error)
-            return None
         user = getattr(request, "user", None) or getattr(request, "safety_identifier", None)
-        return Chat(problem, shadow, user and str(user))
+        return Chat(turns, shadow, user and str(user))
 
     def _drawn(self, request: Any, params: Any) -> tuple[Rule, ...]:
         """Return the rules of a chat's shadow answers, mostly none.
@@ -165,41 +156,54 @@ class ChatLog:
         self, outputs: Any, asked: Asked, request_id: str, take: Take, again: Again
     ) -> AsyncIterator[Any]:
         """Pass on vLLM's outputs of a chat with one choice, and keep it when it is complete."""
-        choices = list[Any]()
+        text, token_ids, policy = "", list[int](), Policy(always_slm, Rule.parse(asked["rule"]))
         async with aclosing(outputs):
             async for output in outputs:
-                choices += output.outputs
-                if choices and choices[-1].finish_reason in COMPLETE:
-                    task = asyncio.create_task(self._store(asked, request_id, choices, take, again))
-                    self._storing.add(task)  # asyncio itself holds it only weakly
-                    task.add_done_callback(self._storing.discard)
+                for choice in output.outputs:
+                    text += choice.text
+                    token_ids += choice.token_ids
+                    if choice.finish_reason in COMPLETE:
+                        cut = choice.finish_reason == "length"
+                        answer = Answer(request_id, policy, tuple(token_ids), (), (), cut)
+                        task = asyncio.create_task(self._store(asked, answer, text, take, again))
+                        self._storing.add(task)  # asyncio itself holds it only weakly
+                        task.add_done_callback(self._storing.discard)
                 yield output
 
     async def _store(
-        self, asked: Asked, request_id: str, choices: Sequence[Any], take: Take, again: Again
+        self, asked: Asked, answer: Answer, text: str, take: Take, again: Again
     ) -> None:
         """Keep an answer while the reply is on its way to the client."""
-        chat, rule, text = asked.chat, Rule.parse(asked["rule"]), _text(choices)
-        cut = choices[-1].finish_reason == "length"
+        chat = asked.chat
         assert chat
+        try:
+            problem = parse_question({"messages": chat.turns}, self.tasks)
+        except RowError as error:  # for example of tool calls
+            LOG.info("an answer is not logged: %s", error)
+            return
         [steps, *_] = await take() if self.observer else [[]]  # the first rank drafts
-        texts = {rule: None if cut else text}
-        llm = await self._compare(chat, texts, again) if chat.shadow else None
+        texts = {answer.policy.rule: None if answer.truncated else text}
+        llm = await self._compare(problem, chat.shadow, texts, again) if chat.shadow else None
         if self.observer:
-            ids = tuple(token for choice in choices for token in choice.token_ids)
-            own = Policy(always_slm, rule), ids, (), tuple(visits(steps, len(ids))), cut
-            reply = Reply(chat.problem, Answer("", *own), text, request_id, chat.user, llm)
+            answer = replace(answer, visits=tuple(visits(steps, len(answer.token_ids))))
+            reply = Reply(problem, answer, text, answer.key, chat.user, llm)
             await asyncio.to_thread(self.observer, reply)
 
-    async def _compare(self, chat: Chat, texts: dict[Rule, str | None], again: Again) -> str | None:
+    async def _compare(
+        self,
+        problem: Problem,
+        rules: Sequence[Rule],
+        texts: dict[Rule, str | None],
+        again: Again,
+    ) -> str | None:
         """Answer a chat again, and keep what this shows. Returns the LLM's own text, if known."""
-        if self.keeper and not self._room.locked() and not self.replaced:
+        if self.keeper and self.serves and not self._room.locked():
             try:
                 async with self._room, self._alone:
-                    for rule in chat.shadow:
+                    for rule in rules:
                         texts[rule] = await again(rule)
-                    if not self.replaced:
-                        await asyncio.to_thread(self.keeper.take, chat.problem, texts)
+                    if self.serves:
+                        await asyncio.to_thread(self.keeper.take, problem, texts)
                         self.dropped -= 1
             except Exception as error:  # vLLM's own, or the disk's
                 LOG.warning("a shadow answer is lost: %s", str(error) or type(error).__name__)

@@ -123,12 +123,13 @@ def _serve_rules(live: "Live") -> None:
         params = original(self.model_copy(update=now.served.ends(self)), *args, **kwargs)
         content = (self.model_extra or {}).get(KEY)
         try:
-            rule = now.rule if content is None else now.served.asked(content)
+            named = None if content is None else now.served.asked(content)
         except InputError as error:
             raise VLLMValidationError(f"{KEY}: {error}", parameter=KEY) from None
-        asked = Asked(rule=str(rule), router=now.served.router)
-        if now.log:
-            asked.chat = now.log.chat(self, params, named=content is not None)
+        # Before the rule in force is read: another thread may step back from it.
+        chat = now.log.chat(self, params, named=bool(named)) if now.log else None
+        asked = Asked(rule=str(named or now.rule), router=now.served.router)
+        asked.chat = chat
         params.extra_args = {**(params.extra_args or {}), KEY: asked}
         return params
 

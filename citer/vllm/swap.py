@@ -97,8 +97,8 @@ class Live:
 
     async def _take(self, client: Any, new: Version) -> None:
         before, self.now = self.now, new  # requests that come during the pause are for the new one
-        if before.log:
-            before.log.replaced = True
+        for log in filter(None, (before.log, new.log)):
+            log.serves = False  # the engine still answers the new version's requests by the LLM
         try:
             await client.pause_generation(mode="wait")
             slm = new.engine.slm if new.engine.slm != before.engine.slm else None
@@ -107,6 +107,8 @@ class Live:
             LOG.exception("%s: the engine cannot take it up; restart the server", new.name)
             self.now = replace(new, served=replace(new.served, default=str(LLM)), log=None)
         else:
+            if new.log:
+                new.log.serves = True
             LOG.warning("%s serves, in place of %s: `%s`", new.name, before.name, new.rule)
         finally:
             await client.resume_generation()

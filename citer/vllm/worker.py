@@ -61,7 +61,7 @@ class Extension:
                 # vLLM packs weights there, and forgets a tied head.
                 model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
         assert routing.drafter  # a router has one
-        routing.drafter.router = _router(new, config.device_config.device)
+        new, routing.drafter.router = _read(new, config.device_config.device)
         routing.drafter.scorers.clear()
         routing.served = new
 
@@ -69,16 +69,18 @@ class Extension:
 def routing_of(config: Any) -> Routing:
     """Return the routing of an engine, which its speculator and its sampler share."""
     if not hasattr(config, STATE):
-        served = Served(**config.additional_config[KEY])
         device, slots = config.device_config.device, config.scheduler_config.max_num_seqs
-        drafter = _drafter(_router(served, device), config) if served.scored else None
+        served, router = _read(Served(**config.additional_config[KEY]), device)
+        drafter = _drafter(router, config) if served.scored else None
         setattr(config, STATE, Routing(served, slots, device, drafter))
     routing: Routing = getattr(config, STATE)
     return routing
 
 
-def _router(served: Served, device: torch.device) -> Router:
-    return (read_bundle(Path(served.router))[0] if served.router else Router({})).to(device)
+def _read(served: Served, device: torch.device) -> tuple[Served, Router]:
+    """Return the router of a server, which has the heads that this process finds."""
+    router = (read_bundle(Path(served.router))[0] if served.router else Router({})).to(device)
+    return replace(served, heads=tuple(router.heads)), router
 
 
 def _drafter(router: Router, config: Any) -> Drafter:

@@ -58,6 +58,10 @@ WORDS = {
         "def reload_weights(\n    vllm_config: VllmConfig,\n    model: nn.Module,\n    weights_",
         " | None,\n    weights_path: str | None,\n    is_checkpoint_format: bool,\n)",
     ],
+    "vllm/config/speculative.py": [
+        *("rejection_sample_method:", "draft_sample_method:", "use_local_argmax_reduction:"),
+    ],
+    "vllm/config/vllm.py": ['speculative_config.draft_sample_method != "probabilistic"'],
     "vllm/v1/core/sched/scheduler.py": ["in self.running", "request.spec_token_ids = []"],
     f"{GPU}/model_runner.py": ["RejectionSampler(", "num_speculative_tokens=num_spec_tokens"],
     f"{GPU}/spec_decode/__init__.py": ["standalone_ar.speculator import"],

@@ -24,6 +24,25 @@ assert config.scheduler_config.scheduler_cls is None
 assert not config.parallel_config.worker_extension_cls
 assert "citer.vllm.loading" not in sys.modules
 """
+SHORTENED = """
+from types import SimpleNamespace
+from vllm.v1.core.sched.scheduler import Scheduler
+from citer.vllm.loading import Served
+from citer.vllm.scheduler import RoutedAsyncScheduler, RoutedScheduler
+
+Scheduler.schedule = lambda self: [len(each.spec_token_ids) for each in self.running]
+for kind in (RoutedScheduler, RoutedAsyncScheduler):
+    own = object.__new__(kind)
+    own._served = Served("audit 1", None, 16, scored=True)
+    own.running = [
+        SimpleNamespace(
+            spec_token_ids=[-1] * 16,
+            sampling_params=SimpleNamespace(extra_args={"citer": {"rule": rule}}),
+        )
+        for rule in ("audit 1", "every 3 audit 1", "risk 0.5 audit 1 cap 5", "score 1", "bad")
+    ]
+    assert own.schedule() == [16, 3, 5, 0, 0]
+"""
 
 
 def run(line: list[str], **more: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +52,11 @@ def run(line: list[str], **more: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_server_without_settings_of_citer_is_unchanged() -> None:
     ended = run([PYTHON, "-c", UNROUTED])
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_request_has_no_more_places_for_drafts_than_its_rule_can_use() -> None:
+    ended = run([PYTHON, "-c", SHORTENED])
     assert ended.returncode == 0, ended.stderr
 
 

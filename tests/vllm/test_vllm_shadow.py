@@ -59,11 +59,12 @@ def asked_of(log: ChatLog) -> Asked:
 
 
 async def outputs(text: str, reason: str | None = "stop") -> AsyncIterator[Any]:
-    """Yield vLLM's outputs of a stream: the text in two parts, then its end."""
+    """Yield vLLM's outputs of a stream: the text in two parts, its end, and one without news."""
     half = len(text) // 2
     for part, ended in ((text[:half], None), (text[half:], reason)):
         choice = SimpleNamespace(text=part, token_ids=[1], finish_reason=ended)
         yield SimpleNamespace(outputs=[choice])
+    yield SimpleNamespace(outputs=[])
 
 
 def serve(log: ChatLog, reply: AsyncIterator[Any], again: Again) -> Asked:
@@ -161,6 +162,15 @@ def test_without_both_answers_there_is_no_evidence(log: ChatLog, reply: Any, aga
     serve(log, reply(), again)
     assert rows(log) == []
     assert log.dropped == 1
+
+
+def test_a_request_without_any_output_says_so() -> None:
+    async def nothing() -> AsyncIterator[Any]:
+        for none in ():
+            yield none
+
+    with pytest.raises(ValueError, match="vLLM ended it: None"):
+        asyncio.run(whole(nothing()))
 
 
 def test_an_engine_that_dies_in_a_reply_leaves_no_evidence(log: ChatLog) -> None:

@@ -23,7 +23,7 @@ from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
 from citer.vllm import swap
 from citer.vllm.loading import Engine, Settings
-from citer.vllm.log import Chat, ChatLog
+from citer.vllm.log import ChatLog
 from citer.vllm.swap import Live, Version
 from tests.flows.servers import free_port, mlflow_server, serving, until
 from tests.heads import random_router
@@ -69,6 +69,8 @@ class Client:
 
     async def collective_rpc(self, method: str, args: Any) -> None:
         self.asked.append((method, *args))
+        log = self.live().now.log
+        assert not (log and log.serves)  # not before the engine has it
         if self.error:
             raise self.error
 
@@ -169,7 +171,18 @@ def test_a_request_for_the_heads_of_another_version_is_not_routed(live: Live) ->
         assert served.of(params) == Rule.parse(expected)
 
 
-def test_shadow_answers_of_a_replaced_version_are_no_evidence(live: Live) -> None:
+@pytest.mark.parametrize("error", [None, RuntimeError("no room")])
+def test_a_version_serves_from_when_the_engine_has_it_to_when_another_comes(
+    live: Live, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    first, second = ChatLog(()), ChatLog(())
+    live.now = swap.replace(live.now, log=first)
+    monkeypatch.setattr(swap, "open_log", lambda *_: second)
+    renew(live, error)
+    assert (first.serves, second.serves) == (False, error is None)
+
+
+def test_shadow_answers_of_a_version_that_does_not_serve_are_no_evidence() -> None:
     def take(*given: Any) -> None:
         raise AssertionError(given)
 
@@ -177,13 +190,9 @@ def test_shadow_answers_of_a_replaced_version_are_no_evidence(live: Live) -> Non
         return "the LLM's"
 
     keeper: Any = SimpleNamespace(take=take, rule=Rule.parse(RULES[0]))
-    log = ChatLog((), keeper=keeper, dropped=1)
-    live.now = swap.replace(live.now, log=log)
-    renew(live)
-    assert log.replaced
+    log = ChatLog((), keeper=keeper, dropped=1, serves=False)
     problem: Any = None
-    chat = Chat(problem, (LLM_ALONE,), None)
-    asyncio.run(log._compare(chat, {keeper.rule: "a text"}, again))
+    asyncio.run(log._compare(problem, (LLM_ALONE,), {keeper.rule: "a text"}, again))
     assert log.dropped == 1
 
 
