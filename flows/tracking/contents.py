@@ -27,6 +27,8 @@ from flows.tracking.store import Store
 HEADLINES = {*MEASURES, "llm_fraction", "tokens_per_answer"}  # and the costs
 UNBOUND = {"data", "labels", "schema_version"}  # a card's keys about the origin of its weights
 ITERATION_SECTIONS = {"seed", "pair", "decode", "label", "train", "evaluate"}
+# Interrupted, or made twice by a call that was repeated.
+HALF_LOGGED = " and attributes.status != 'FINISHED'"
 PIPELINE = Path("pipeline")  # the artifacts that a restore puts back, under their paths
 
 
@@ -121,6 +123,7 @@ def track(store: Store, params: Params, stages: Iterable[str]) -> Run:
     identity = digest(*(router.digest for router in routers))
     if known := _known(store, identity, routers):
         if opened:
+            discard(store, opened.info.run_id, HALF_LOGGED)
             store.client.set_terminated(opened.info.run_id)
             if not below:
                 store.client.delete_run(opened.info.run_id)
@@ -176,8 +179,7 @@ def _log_retraining(store: Store, params: Params, parent: Run, identity: str) ->
     tags = {"retraining": identity, **code_tags(), "dvc_lock": file_md5(LOCK), NOTE: shown}
     for key, value in tags.items():
         store.client.set_tag(run_id, key, value)
-    # Interrupted, or made twice by a call that was repeated.
-    discard(store, run_id, " and attributes.status != 'FINISHED'")
+    discard(store, run_id, HALF_LOGGED)
     store.client.set_terminated(run_id)
 
 

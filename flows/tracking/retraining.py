@@ -78,21 +78,26 @@ def log_seconds(stage: str, seconds: float) -> None:
 
 
 def _fail(why: str) -> None:
-    """End the open run. Of its routers those stay that are registered."""
+    """End the open run. Of its routers those stay that are registered, or about to be."""
 
     def end(store: Store, run_id: str) -> None:
         store.client.set_tag(run_id, NOTE, why)
-        discard(store, run_id)
-        store.client.set_terminated(run_id, "FAILED")
+        try:
+            discard(store, run_id)
+        finally:  # the user may not delete runs of this store
+            store.client.set_terminated(run_id, "FAILED")
 
     _with_open_run(end)
 
 
 def discard(store: Store, parent: str, only: str = "") -> None:
-    """Delete the runs of a retraining's routers that no version uses, with their logged models."""
+    """Delete the runs of a retraining's routers that no version uses, with their logged models.
+
+    One whose validation questions are counted stays, for the version that is still to come.
+    """
     for run in store.runs(f"tags.`mlflow.parentRunId` = '{parent}'{only}"):
-        run_id = run.info.run_id
-        if not store.client.search_model_versions(f"run_id = '{run_id}'"):
+        run_id, counted = run.info.run_id, "validation_set" in run.data.params
+        if not (counted or store.client.search_model_versions(f"run_id = '{run_id}'")):
             logged = f"source_run_id = '{run_id}'"
             for model in store.client.search_logged_models([store.experiment_id], logged):
                 store.client.delete_logged_model(model.model_id)
@@ -122,7 +127,7 @@ def run_name() -> str:
 
 def code_tags() -> dict[str, str]:
     """Identify the code. Lock and parameters are artifacts of the run and never count as dirty."""
-    sha = _git("rev-parse", "HEAD") or "no repository"
+    sha = _git("rev-parse", "HEAD") or "none"
     changed = _git("status", "--porcelain", "--", ".", f":!{LOCK}", f":!{PARAMS}", ":!data")
     dirty = str(bool(changed)).lower()
     return {"git_sha": sha, "git_dirty": dirty, "mlflow.source.git.commit": sha}

@@ -95,6 +95,7 @@ def killed(*_: Any, **__: Any) -> None:
     [
         (contents, "log_router"),
         (registry, "_new_version"),
+        (MlflowClient, "create_model_version"),
         (MlflowClient, "set_model_version_tag"),
         (registry, "_crown"),
         (MlflowClient, "set_registered_model_alias"),
@@ -109,12 +110,14 @@ def test_an_early_registration_that_was_killed_is_completed_by_the_next_run(
             register_run([], Iteration(0))
 
     retrain(1)
-    with pytest.raises(KeyboardInterrupt):
-        stopped()
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            stopped()
     with failing_run():
         with monitored_run():
             sentence(0)
             assert state() == ([1], 1, 1, ["0 FINISHED"])
+            assert run_of(version(1)).data.metrics["validation_use"] == 1
         register()
     assert state() == ([1, 2, 3], 3, 3, ["0 FINISHED", "1 FINISHED", "2 FINISHED"])
 
