@@ -47,10 +47,9 @@ from citer.training.router import INFERENCE_ROWS, NARROW, train_head, train_logi
 
 SPLITS = ("preference", "validation", "test")
 SEEDS = 3  # of the training of heads
-GAMMAS, PERCENTS = range(1, 17), range(2, 100, 2)
-# Each also with the first token by the LLM.
-EVERY = [Rule("every", at, 1.0, cap=cap) for at in GAMMAS for cap in (0, at)]
-RISKS = [Rule("risk", at / 100, 1.0, "own", cap=cap) for cap in (0, 16) for at in PERCENTS]
+# Under a cap, the LLM writes the first token.
+EVERY = [Rule("every", at, 1.0, cap=cap) for at in range(1, 17) for cap in (0, at)]
+RISKS = [Rule("risk", n / 50, 1.0, "own", cap=cap) for cap in (0, 16) for n in range(1, 50)]
 Score = Callable[[np.ndarray], np.ndarray]  # score_N of feature_NF
 
 

@@ -34,7 +34,8 @@ from citer.storage.tables import replacing
 from flows.process_tree import KILLED, shell_status, wait_for_end
 
 OURS = re.compile(r"citer( [\w.=-]+)+")  # a command that needs no shell
-Failure = tuple[type[InputError], list[str]]  # its lines: pickle would make one of them
+# The class of an error and its lines. Pickle would join the lines.
+Failure = tuple[type[InputError], list[str]]
 
 
 def run(name: str, environment: Mapping[str, str], output: Connection | None) -> bool | Failure:

@@ -116,7 +116,7 @@ def _serve_rules(live: "Live") -> None:
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
     from vllm.exceptions import VLLMValidationError
 
-    from citer.vllm.log import Asked
+    from citer.vllm.chats import Asked
 
     def to_sampling_params(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         now = live.now
@@ -141,7 +141,7 @@ def _watch_requests(live: "Live") -> None:
     """Let requests of other routes have the server's rule. Log chats, and shadow them."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    from citer.vllm.log import Asked, whole
+    from citer.vllm.chats import Asked, whole
 
     def generate(
         original: Any, self: Any, prompt: Any, sampling_params: Any, request_id: str, **kwargs: Any

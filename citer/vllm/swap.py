@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from citer.errors import InputError
 from citer.rule import LLM, Rule
+from citer.vllm.chats import ChatLog, open_log
 from citer.vllm.loading import Engine, Served, Settings, read_served
-from citer.vllm.log import ChatLog, open_log
 from citer.vllm.registry import fetched
 
 LOG = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ import pytest
 from pydantic import BaseModel
 
 from citer.vllm import plugin
+from citer.vllm.chats import Asked, ChatLog
 from citer.vllm.loading import Engine as Models
 from citer.vllm.loading import Served, Settings
-from citer.vllm.log import Asked, ChatLog
 from citer.vllm.swap import Live, Version
 
 CHAT = [{"role": "user", "content": "How many?"}]

@@ -13,7 +13,7 @@ from citer.models.pair import Pair
 from citer.models.router import Router
 from citer.rule import Rule
 from citer.serving.log import audited_positions
-from citer.vllm.log import visits
+from citer.vllm.chats import visits
 from tests.heads import random_router
 from tests.vllm.lockstep import Lockstep
 

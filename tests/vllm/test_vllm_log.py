@@ -9,7 +9,7 @@ from typing import Any
 from citer.decoding.answer import Disagreement, Visit
 from citer.serving.deployment import Reply
 from citer.serving.log import audited_row
-from citer.vllm.log import Asked, ChatLog, visits
+from citer.vllm.chats import Asked, ChatLog, visits
 
 # The prompt's visit writes token 0. The next one reads drafts 1 to 4, rejects draft 3 and writes
 # that token. The last one reads drafts 4 to 6 and writes token 7.

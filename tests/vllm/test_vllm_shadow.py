@@ -15,7 +15,7 @@ from citer.serving.deployment import Reply
 from citer.serving.evidence import Evidence
 from citer.serving.promise import Promise
 from citer.serving.shadow import Keeper
-from citer.vllm.log import Again, Asked, ChatLog, whole
+from citer.vllm.chats import Again, Asked, ChatLog, whole
 
 LOOSE, STRICT, EXACT = "every 8", "risk 0.9 audit 0.1", "risk 0.9 audit 1.0"
 CHAT = [{"role": "user", "content": "How many?"}]

@@ -13,8 +13,8 @@ from citer.models.bundle import write_bundle
 from citer.models.folder import ModelFolder, PairFolder
 from citer.rule import Rule
 from citer.vllm import loading
+from citer.vllm.chats import _traffic, open_log
 from citer.vllm.loading import Served, Settings, engine_of, prepare, read_served, read_settings
-from citer.vllm.log import _traffic, open_log
 from tests.heads import random_router
 from tests.served import served as row
 from tests.tiny import TinyPair, make_tiny_pair

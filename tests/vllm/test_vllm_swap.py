@@ -22,8 +22,8 @@ from citer.models.folder import PairFolder
 from citer.rule import LLM as LLM_ALONE
 from citer.rule import Rule
 from citer.vllm import swap
+from citer.vllm.chats import ChatLog
 from citer.vllm.loading import Engine, Settings
-from citer.vllm.log import ChatLog
 from citer.vllm.swap import Live, Version
 from tests.flows.servers import free_port, mlflow_server, serving, until
 from tests.heads import random_router
