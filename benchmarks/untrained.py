@@ -7,13 +7,14 @@ params.yaml; the questions are test questions of the last `citer prepare`. Each 
 in turn, one at a time, by the LLM alone, by each rule, and by transformers: `generate` with the
 LLM, with the SLM as its assistant, and with prompt lookup. With `--batch`, so many questions are
 answered at once, by our engine alone. Writes the results after each batch, by default
-`benchmarks/results/untrained.{json,md}`. A killed race begins again.
+`benchmarks/results/untrained.{json,md}`. The same command continues there, also with more
+questions; on another machine, or with another pair or rule, it begins again.
 """
 
-from collections import defaultdict
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, product, starmap
+from itertools import product, starmap, takewhile
 from operator import eq
 from pathlib import Path
 from time import perf_counter
@@ -43,6 +44,7 @@ from citer.rule import Rule
 from citer.serving.untrained import certain
 from citer.stages import paths
 from citer.stages.folders import base_pair, base_slm
+from citer.storage.tables import digest, read_json
 
 LLM, COPIED = "LLM alone", 10  # tokens that a prompt lookup of transformers copies at most
 WARM_UP = 3  # batches
@@ -51,24 +53,32 @@ Answers = list[tuple[int, ...]]  # token ids
 
 
 class Measured(NamedTuple):
-    """The answers to a batch: `moved` bytes are None for transformers."""
+    """The answers to a batch by a method."""
 
-    answers: Answers
     seconds: float
-    moved: float | None
+    moved: float | None  # bytes; None for transformers
+    tokens: int
     right: int
+    same: int  # answers that are the LLM's own text
 
 
 Method = Callable[[Sequence[Problem]], tuple[Answers, float | None]]
 
 
 def race(
-    params: Params, rules: Sequence[Rule], questions: int, batch: int, router: Router, target: Path
+    params: Params,
+    rules: Sequence[Rule],
+    questions: int,
+    batch: int,
+    bundle: Path | None,
+    target: Path,
 ) -> None:
     """Answer the questions by all methods in turn, and write what was measured so far.
 
-    Raises InputError if a rule asks a head that the router does not have.
+    Raises InputError if a rule asks a head that the bundle's router does not have.
     """
+    device = resolve_device(params.pair.device)
+    router = read_bundle(bundle)[0].to(device) if bundle else Router({})
     asking = {f"{rule:.4g}": rule if router.heads else certain(rule) for rule in rules}
     policies = {name: routed(router, rule) for name, rule in asking.items()}
     asked = _asked(params, questions)
@@ -77,19 +87,56 @@ def race(
     methods = dict(_methods(pair, params, policies, batch))
     for problems, method in product(batches[:WARM_UP], methods.values()):
         method(problems)  # the first answers also load and pack, and capture CUDA graphs
-    found: dict[str, list[Measured]] = defaultdict(list)
-    for problems in batches:
-        for name, method in methods.items():
-            start = perf_counter()
-            answers, moved = method(problems)
-            seconds = perf_counter() - start
-            right = sum(starmap(partial(_right, pair), zip(problems, answers, strict=True)))
-            found[name].append(Measured(answers, seconds, moved, right))
-        rows = [row(name, own, found[LLM]) for name, own in found.items()]
-        number, weights = sum(len(each.answers) for each in found[LLM]), params.pair.slm_weights
+    made_for = _made_for(pair, params, methods, bundle)
+    found = _known(target.with_suffix(".json"), made_for, batches)
+    weights = params.pair.slm_weights
+    for problems in batches[len(found) :]:
+        found.append((_ids(problems), dict(_measured(pair, methods, problems))))
+        by_method = {name: [own[name] for _, own in found] for name in methods}
+        rows = [row(name, own, by_method[LLM]) for name, own in by_method.items()]
+        number = sum(len(ids) for ids, _ in found)
         about = {"questions": number, "batch": batch, "slm_weights": weights, "machine": machine()}
+        kept = {"methods": rows, "made_for": made_for, "measured": found}
         note = f"{number} questions, {batch} at a time, SLM weights {weights}."
-        write_results(target, about | {"methods": rows}, f"{note}\n\n{markdown(rows)}")
+        write_results(target, about | kept, f"{note}\n\n{markdown(rows)}")
+
+
+def _made_for(pair: Pair, params: Params, methods: Iterable[str], bundle: Path | None) -> str:
+    """Return the digest of all but the questions on which a race's figures depend."""
+    stable = {name: value for name, value in machine().items() if name != "date"}
+    settings = json.dumps([pair.identity, params.decode.model_dump(), stable, [*methods]])
+    return digest(settings, pair.prompts.digest, *([bundle] if bundle else []))
+
+
+def _known(
+    path: Path, made_for: str, batches: Sequence[Sequence[Problem]]
+) -> list[tuple[list[str], dict[str, Measured]]]:
+    """Return what an earlier race has measured of the first batches: their ids, and by method."""
+    known = read_json(path) if path.exists() else {}
+    if known.get("made_for") != made_for:
+        return []
+    pairs = zip(known["measured"], map(_ids, batches), strict=False)
+    same = takewhile(lambda pair: pair[0][0] == pair[1], pairs)
+    return [(ids, {name: Measured(*each) for name, each in own.items()}) for (ids, own), _ in same]
+
+
+def _ids(problems: Sequence[Problem]) -> list[str]:
+    return [each.problem_id for each in problems]
+
+
+def _measured(
+    pair: Pair, methods: Mapping[str, Method], problems: Sequence[Problem]
+) -> Iterator[tuple[str, Measured]]:
+    """Answer a batch by each method, the LLM alone first."""
+    by_llm: Answers = []
+    for name, method in methods.items():
+        start = perf_counter()
+        answers, moved = method(problems)
+        seconds = perf_counter() - start
+        by_llm = by_llm or answers
+        right = sum(starmap(partial(_right, pair), zip(problems, answers, strict=True)))
+        same = sum(starmap(eq, zip(answers, by_llm, strict=True)))
+        yield name, Measured(seconds, moved, sum(map(len, answers)), right, same)
 
 
 def _right(pair: Pair, problem: Problem, token_ids: Sequence[int]) -> bool:
@@ -148,14 +195,10 @@ def row(name: str, own: Sequence[Measured], llm: Sequence[Measured]) -> dict[str
         "method": name,
         "bytes": moved[0] / moved[1] if moved[0] else None,
         "seconds": interval(seconds[0] / seconds[1]),
-        "tokens": sum(len(ids) for each in own for ids in each.answers),
+        "tokens": sum(each.tokens for each in own),
         "right": sum(each.right for each in own),
-        "the LLM's text": sum(starmap(eq, zip(_answers(own), _answers(llm), strict=True))),
+        "the LLM's text": sum(each.same for each in own),
     }
-
-
-def _answers(found: Iterable[Measured]) -> Iterator[tuple[int, ...]]:
-    return chain.from_iterable(each.answers for each in found)
 
 
 def main(
@@ -167,10 +210,7 @@ def main(
 ) -> None:
     """Race rules against the LLM alone, and against transformers."""
     rules = [parse_rule(each) or LLM_ALONE.rule for each in rule]
-    params = load_params()
-    device = resolve_device(params.pair.device)
-    heads = read_bundle(router)[0].to(device) if router else Router({})
-    race(params, rules, questions, batch, heads, RESULTS / name)
+    race(load_params(), rules, questions, batch, router, RESULTS / name)
 
 
 if __name__ == "__main__":
