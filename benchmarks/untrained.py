@@ -62,6 +62,7 @@ class Measured(NamedTuple):
     same: int  # answers that are the LLM's own text
 
 
+Batch = tuple[list[str], dict[str, Measured]]  # the ids of its questions, and by method
 Method = Callable[[Sequence[Problem]], tuple[Answers, float | None]]
 
 
@@ -85,33 +86,38 @@ def race(
     batches = [asked[start : start + batch] for start in range(0, len(asked), batch)]
     pair = load_pair(base_pair(params), params.pair)
     methods = dict(_methods(pair, params, policies, batch))
-    for problems, method in product(batches[:WARM_UP], methods.values()):
-        method(problems)  # the first answers also load and pack, and capture CUDA graphs
     made_for = _made_for(pair, params, methods, bundle)
     found = _known(target.with_suffix(".json"), made_for, batches)
-    weights = params.pair.slm_weights
+    if len(found) == len(batches):
+        print(f"{target}.json has all of these questions; delete it to measure again")
+        return
+    for problems, method in product(batches[:WARM_UP], methods.values()):
+        method(problems)  # the first answers also load and pack, and capture CUDA graphs
     for problems in batches[len(found) :]:
         found.append((_ids(problems), dict(_measured(pair, methods, problems))))
-        by_method = {name: [own[name] for _, own in found] for name in methods}
-        rows = [row(name, own, by_method[LLM]) for name, own in by_method.items()]
-        number = sum(len(ids) for ids, _ in found)
-        about = {"questions": number, "batch": batch, "slm_weights": weights, "machine": machine()}
-        kept = {"methods": rows, "made_for": made_for, "measured": found}
-        note = f"{number} questions, {batch} at a time, SLM weights {weights}."
-        write_results(target, about | kept, f"{note}\n\n{markdown(rows)}")
+        about = {"batch": batch, "slm_weights": params.pair.slm_weights, "made_for": made_for}
+        _write(target, about, found)
+
+
+def _write(target: Path, about: Mapping[str, Any], found: Sequence[Batch]) -> None:
+    by_method = {name: [own[name] for _, own in found] for name in found[0][1]}
+    rows = [row(name, own, by_method[LLM]) for name, own in by_method.items()]
+    number = sum(len(ids) for ids, _ in found)
+    content = {"questions": number, **about, "machine": machine()}
+    note = f"{number} questions, {about['batch']} at a time, SLM weights {about['slm_weights']}."
+    text = f"{note}\n\n{markdown(rows)}"
+    write_results(target, content | {"methods": rows, "measured": found}, text)
 
 
 def _made_for(pair: Pair, params: Params, methods: Iterable[str], bundle: Path | None) -> str:
     """Return the digest of all but the questions on which a race's figures depend."""
     stable = {name: value for name, value in machine().items() if name != "date"}
     settings = json.dumps([pair.identity, params.decode.model_dump(), stable, [*methods]])
-    return digest(settings, pair.prompts.digest, *([bundle] if bundle else []))
+    return digest(settings, *([bundle] if bundle else []))
 
 
-def _known(
-    path: Path, made_for: str, batches: Sequence[Sequence[Problem]]
-) -> list[tuple[list[str], dict[str, Measured]]]:
-    """Return what an earlier race has measured of the first batches: their ids, and by method."""
+def _known(path: Path, made_for: str, batches: Sequence[Sequence[Problem]]) -> list[Batch]:
+    """Return what an earlier race has measured of the first batches."""
     known = read_json(path) if path.exists() else {}
     if known.get("made_for") != made_for:
         return []

@@ -45,7 +45,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
 
 
 def test_a_race_continues_where_it_ended(
-    project: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Params,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked: list[str] = []
 
@@ -65,6 +68,11 @@ def test_a_race_continues_where_it_ended(
 
     assert ran("every 2 audit 1", 2) == (2, [1, 2])
     assert ran("every 2 audit 1", 4) == (2, [1, 2, 1, 2])
+    kept = (tmp_path / "race.json").read_bytes()
+    race(project, [Rule.parse("every 2 audit 1")], 3, 1, None, tmp_path / "race")
+    assert len(asked) == 2  # nothing is asked again, and nothing is lost
+    assert (tmp_path / "race.json").read_bytes() == kept
+    assert "all of these questions" in capsys.readouterr().out
     assert ran("every 3 audit 1", 4) == (4, [1, 2, 3, 4])
 
 
