@@ -85,9 +85,11 @@ class Scorer(NamedTuple):
 
 def study(params: Params, work: Path, name: str, most: int | None) -> None:
     """Answer, read, train and compare, then write the table. Heads learn on `most` questions."""
-    asked = {split: _asked(params, split) for split in SPLITS}
+    questions = {split: asked(params, split) for split in SPLITS}
     pair, executor = open_pair(base_pair(params), params.pair, params.workers)
-    found = {split: _answered(pair, executor, params, own, work) for split, own in asked.items()}
+    found = {
+        split: _answered(pair, executor, params, own, work) for split, own in questions.items()
+    }
     found["preference"] = found["preference"][:most]
     read = {split: _read(pair, own, params) for split, own in found.items()}
     heads = trained(read["preference"], params, pair.slm.device)
@@ -101,7 +103,7 @@ def study(params: Params, work: Path, name: str, most: int | None) -> None:
     write_results(RESULTS / name, content | {"scorers": rows}, text)
 
 
-def _asked(params: Params, split: str) -> list[Problem]:
+def asked(params: Params, split: str) -> list[Problem]:
     """Return the questions of a split, chosen by the seed. Raises InputError if there are few."""
     path = paths.problems(split)
     ranked = sorted(read_problems(path), key=lambda each: seeded(each.problem_id, params.seed))
