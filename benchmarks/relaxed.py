@@ -3,11 +3,11 @@
     python -m benchmarks.relaxed --work FOLDER --name NAME --questions N
 
 Run it in a project after `citer label 1`. The heads are trained by the stages `router0` and `train`
-with SEEDS seeds. Test questions are answered by all candidates of params.yaml, PART at a time.
-After each part the groups of rules are compared by the cost at which they reach shares of the LLM's
-right answers. A group may mix two of its rules, or one with a model alone; its best mix is picked
-on these questions. Writes `benchmarks/results/NAME.{json,md}`. FOLDER keeps the answers. The same
-command continues there, also with more questions.
+with SEEDS seeds. Test questions are answered by all candidates of params.yaml, PART at a time. Then
+groups of rules are compared by the cost at which they reach shares of the LLM's right answers. A
+group may mix two of its rules, or one with a model alone; its best mix is picked on these
+questions. Writes `benchmarks/results/NAME.{json,md}`. FOLDER keeps the answers: a killed study
+continues there, and so does one with more questions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,13 +69,15 @@ GROUPS: Mapping[str, Has] = {
     "all that change the text": lambda it: not it.exact,
     "the LLM's text, by certainty": lambda it: it.exact,
 }
-BESIDE = {
-    "CITER: preferences, no audit": "Co-LLM: likelihood, no audit",
-    "Co-LLM: likelihood, no audit": "certainty, no audit",
-    "preferences, any audit below 1": "likelihood, any audit below 1",
-    "likelihood, any audit below 1": "certainty or count, any audit below 1",
-    "all that change the text": "the LLM's text, by certainty",
-}
+BESIDE = (
+    ("CITER: preferences, no audit", "Co-LLM: likelihood, no audit"),
+    ("Co-LLM: likelihood, no audit", "certainty, no audit"),
+    ("preferences, any audit below 1", "CITER: preferences, no audit"),
+    ("certainty or count, any audit below 1", "certainty, no audit"),
+    ("preferences, any audit below 1", "likelihood, any audit below 1"),
+    ("preferences, any audit below 1", "certainty or count, any audit below 1"),
+    ("all that change the text", "the LLM's text, by certainty"),
+)
 
 
 class Seeded(NamedTuple):
@@ -86,7 +88,7 @@ class Seeded(NamedTuple):
 
 
 def study(params: Params, work: Path, name: str, questions: int) -> None:
-    """Train, answer part by part, and write what was found so far."""
+    """Train, answer part by part, compare, and write what was found."""
     pair, executor = open_pair(finetuned_pair(params), params.pair, params.workers)
     settings = params.model_dump_json(include={"pair", "decode", "seed", "evaluate", "train"})
     inputs = paths.preferences(1), paths.SLM_TOKENS, paths.LLM_TOKENS
@@ -94,10 +96,10 @@ def study(params: Params, work: Path, name: str, questions: int) -> None:
     asking = Study(executor, pair, (), (), (), ACCURACY, params, folder)
     lines = [*_lines(asking, params)]
     seeds = [ALL, ALL, *chain.from_iterable([own.seed] * len(own.line.rules) for own in lines)]
-    problems, found = asked(params, "test")[:questions], list[list[Run]]()
-    for start in range(0, len(problems), PART):
-        found.append(_answered(asking, problems[start : start + PART], lines))
-        _write(RESULTS / name, params, seeds, [*map(_joined, zip(*found, strict=True))])
+    problems = asked(params, "test")[:questions]
+    starts = range(0, len(problems), PART)
+    parts = [_answered(asking, problems[start : start + PART], lines) for start in starts]
+    _write(RESULTS / name, params, seeds, [*map(_joined, zip(*parts, strict=True))])
 
 
 def _lines(asking: Study, params: Params) -> Iterator[Seeded]:
@@ -154,9 +156,7 @@ def _write(target: Path, params: Params, seeds: Sequence[int], runs: Sequence[Ru
     answers = Answers.of(seeds, runs, [each for each in batches if each.schedule == "delayed"])
     frontiers = {name: answers.frontiers(has) for name, has in GROUPS.items()}
     groups = [answers.group(*each) for each in frontiers.items()]
-    beside = [
-        answers.beside(*((name, frontiers[name]) for name in pair)) for pair in BESIDE.items()
-    ]
+    beside = [answers.beside(*((name, frontiers[name]) for name in pair)) for pair in BESIDE]
     rules = [*answers.rules(params.evaluate.delta)]
     kept = [own for own in rules if own["bound"] <= params.evaluate.epsilon]
     shown = ", ".join(f"`{own['rule']}` {own['b1']:.3f}" for own in kept[:5]) or "none"
