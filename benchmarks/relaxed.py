@@ -47,7 +47,7 @@ PART = 32  # questions
 SHARES = (0.9, MIDDLE := 0.95, 0.99)  # of the LLM's right answers
 HEADS = ("stand", "narrow", "logistic", "co_llm", "co_llm_logistic")
 DRAFTERS: Sequence[Drafter] = ("slm", "both")
-ALL = 0  # the seed of what is not trained
+ALL = -1  # the seed of what is not trained
 Has = Callable[[Rule], bool]
 Lines = Sequence[tuple[list[int], Frontier]]  # of each seed, with the numbers of their rules
 
@@ -107,7 +107,7 @@ def _lines(asking: Study, params: Params) -> Iterator[Seeded]:
     untrained: Mapping[str, Scorer] = {"": always_slm, "probability": top_probability}
     trained = _trained(params, asking.pair.slm.device)
     for seed, scorers in {ALL: untrained, **trained}.items():
-        taus = _taus(asking, scorers, _seeded(params, seed or params.seed))
+        taus = _taus(asking, scorers, params if seed == ALL else _seeded(params, seed))
         for line in candidates(scorers, taus, params.evaluate, DRAFTERS):
             rules = [rule for rule in line.rules if not rule.exact or rule.by == "probability"]
             yield Seeded(seed, line._replace(rules=rules))

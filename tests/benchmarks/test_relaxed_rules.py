@@ -37,7 +37,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Params]:
     folder, taught = tmp_path_factory.mktemp("labelled"), problems(12)
     shipped = load_params(Path(__file__).parents[2] / "params.yaml")
     sizes = {"decode": DecodeParams(slots=8, max_new_tokens=20)}
-    params = shipped.model_copy(update=sizes | {"score": ScoreParams(batch_tokens=600)})
+    params = shipped.model_copy(update=sizes | {"score": ScoreParams(batch_tokens=600), "seed": 0})
     params = with_section(params, "train", batch_size=16)
     rules = {"llm_fractions": (0.0, 0.2, 1.0), "risks": (0.4,), "audits": (0.5, 1.0)}
     params = with_section(params, "evaluate", gammas=(4,), **rules)
