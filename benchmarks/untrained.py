@@ -23,11 +23,12 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
+from benchmarks.exact import asked
 from benchmarks.pairs import generated
 from benchmarks.report import RESULTS, command, machine, markdown, write_results
 from citer.cli.answers import parse_rule
 from citer.config.params import Params, load_params
-from citer.data.problems import Problem, read_problems, seeded
+from citer.data.problems import Problem
 from citer.data.tasks.grading import assess
 from citer.decoding.engine import Engine
 from citer.decoding.policy import LLM_ALONE, SLM_ALONE, Policy, routed, weight_bytes
@@ -76,14 +77,17 @@ def race(
 ) -> None:
     """Answer the questions by all methods in turn, and write what was measured so far.
 
-    Raises InputError if a rule asks a head that the bundle's router does not have.
+    Raises InputError if a rule asks a head that the bundle's router does not have, or if no
+    question has an answer.
     """
     device = resolve_device(params.pair.device)
     router = read_bundle(bundle)[0].to(device) if bundle else Router({})
     asking = {f"{rule:.4g}": rule if router.heads else certain(rule) for rule in rules}
     policies = {name: routed(router, rule) for name, rule in asking.items()}
-    asked = _asked(params, questions)
-    batches = [asked[start : start + batch] for start in range(0, len(asked), batch)]
+    graded = [each for each in asked(params, "test") if each.answer is not None][:questions]
+    if not graded:
+        raise InputError(f"{paths.problems('test')}: no question has an answer; expected some")
+    batches = [graded[start : start + batch] for start in range(0, len(graded), batch)]
     pair = load_pair(base_pair(params), params.pair)
     methods = dict(_methods(pair, params, policies, batch))
     made_for = _made_for(pair, params, methods, bundle)
@@ -148,15 +152,6 @@ def _measured(
 def _right(pair: Pair, problem: Problem, token_ids: Sequence[int]) -> bool:
     ended = token_ids[-1] in pair.eos_ids
     return ended and bool(assess(problem, pair.text(token_ids)).correct)
-
-
-def _asked(params: Params, questions: int) -> list[Problem]:
-    """Return some test questions with answers, chosen by the seed. Raises InputError."""
-    path = paths.problems("test")
-    problems = [problem for problem in read_problems(path) if problem.answer is not None]
-    if not problems:
-        raise InputError(f"{path}: no question has an answer; expected some to grade by")
-    return sorted(problems, key=lambda each: seeded(each.problem_id, params.seed))[:questions]
 
 
 def _methods(

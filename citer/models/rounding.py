@@ -11,6 +11,7 @@ weights several times or copies them, and converts bfloat16 weights in every for
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import repeat
 from warnings import catch_warnings, simplefilter
 
 import torch
@@ -21,11 +22,15 @@ from citer.progress import warn
 
 # The largest state. Without VNNI, FBGEMM adds two products in 16 bits, which larger ones exceed.
 LEVELS = 127 if getattr(torch.cpu, "_is_vnni_supported", bool)() else 63
+CPU: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+BFLOAT16 = any(CPU[name] for name in CPU if name.endswith("bf16"))  # it has instructions for it
 TINY = torch.finfo(torch.float32).tiny  # in place of the scale of zeros
 TOLERANCE = 0.1  # the largest deviation of a product from that of the layer before it was rounded
 LARGE = 2**20  # bytes; smaller weights fit a core's cache
 PACKED = {torch.float32: 1e-4, torch.bfloat16: 1e-2}  # the largest deviation of a packed layer's
 FEWEST = 4  # tokens; with fewer, oneDNN's products are slower
+MANY = 16  # tokens; for fewer, PyTorch's bfloat16 layer is faster than conversion
+BLOCK = 2**19  # weights; converted to float32, they fit a core's cache
 TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # read the same states
 
 
@@ -134,6 +139,24 @@ class PackedLinear(nn.Module):
         return states_MO[:tokens].unflatten(0, states.shape[:-1])
 
 
+class BlockedLinear(nn.Module):
+    """Replaces a bfloat16 layer on a CPU without instructions for it: multiplies in float32."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Map (..., inputs) to (..., outputs)."""
+        inputs = states.shape[-1]
+        if states.numel() < MANY * inputs:
+            return linear(states, self.weight, self.bias)
+        wide, rows = states.float(), max(1, BLOCK // inputs)
+        biases = repeat(None) if self.bias is None else self.bias.float().split(rows)
+        blocks = zip(self.weight.split(rows), biases, strict=False)
+        return torch.cat([linear(wide, w.float(), b).to(states.dtype) for w, b in blocks], -1)
+
+
 def pack(network: nn.Module) -> None:
     """Replace a network's large linear layers, if device and dtype allow it.
 
@@ -141,20 +164,21 @@ def pack(network: nn.Module) -> None:
     operators have changed, no layer is replaced, and a warning says that decoding is slower.
     """
     places = [place for place in linear_layers(network) if _packable(place[2].weight)]
-    if places and not works(places[0][2], PackedLinear, PACKED[places[0][2].weight.dtype]):
+    if not places:
+        return
+    first = places[0][2]
+    dtype = first.weight.dtype
+    make = PackedLinear if BFLOAT16 or dtype == torch.float32 else BlockedLinear
+    if not works(first, make, PACKED[dtype]):
         warn(f"torch {torch.__version__}: oneDNN's operators have changed: decoding will be slower")
         return
     for parent, name, layer in places:
-        setattr(parent, name, PackedLinear(layer))
+        setattr(parent, name, make(layer))
 
 
 def _packable(weight: Tensor) -> bool:
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return False
-    if weight.dtype == torch.bfloat16:
-        supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)  # else: False
-        return weight.nbytes >= LARGE and supported()
-    return weight.nbytes >= LARGE and weight.dtype == torch.float32
+    large = weight.device.type == "cpu" and weight.nbytes >= LARGE
+    return large and weight.dtype in PACKED and torch.backends.mkldnn.is_available()
 
 
 def linear_layers(network: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:

@@ -8,15 +8,22 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Phi3Config
 
+from citer.models import rounding
 from citer.models.cache import SlotCache
 from citer.models.forward import wanted_hidden
 from citer.models.pair import LanguageModel
-from citer.models.rounding import LARGE, PackedLinear, pack
+from citer.models.rounding import BLOCK, LARGE, MANY, BlockedLinear, PackedLinear, pack
 
 
 def layer(dtype: torch.dtype, outputs: int = 1024, bias: bool = True) -> nn.Linear:
     torch.manual_seed(0)
     return nn.Linear(768, outputs, bias, dtype=dtype).requires_grad_(False)
+
+
+@pytest.fixture(autouse=True)
+def with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operators also run on a CPU without instructions for bfloat16."""
+    monkeypatch.setattr(rounding, "BFLOAT16", True)
 
 
 @torch.inference_mode()
@@ -34,6 +41,35 @@ def test_a_packed_layer_computes_the_same(
     torch.testing.assert_close(network(states), linear(states), rtol=1e-2, atol=1e-3)
     if dtype == torch.float32:
         torch.testing.assert_close(network(states), linear(states), rtol=1e-5, atol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("outputs", [2 * (BLOCK // 768), 1500])  # two blocks, and a third begun
+@pytest.mark.parametrize("shape", [(MANY - 1,), (MANY,), (1, 1), (3, MANY), (2, 5, 40)])
+def test_without_bfloat16_instructions_many_tokens_are_multiplied_in_float32(
+    bias: bool, outputs: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounding, "BFLOAT16", False)
+    linear = layer(torch.bfloat16, outputs, bias)
+    network = nn.Sequential(linear)
+    pack(network)
+    assert isinstance(network[0], BlockedLinear)
+    states = torch.randn(*shape, 768).bfloat16()
+    found = network(states)
+    assert (found.shape, found.dtype) == ((*shape, outputs), torch.bfloat16)
+    torch.testing.assert_close(found, linear(states), rtol=1e-2, atol=1e-3)
+    if states[..., 0].numel() >= MANY:  # rounded once
+        torch.testing.assert_close(
+            found, linear.float()(states.float()).bfloat16(), rtol=8e-3, atol=0
+        )
+
+
+def test_float32_layers_are_packed_by_onednn_on_every_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounding, "BFLOAT16", False)
+    network = nn.Sequential(layer(torch.float32))
+    pack(network)
+    assert isinstance(network[0], PackedLinear)
 
 
 def without_operator(packed: PackedLinear, states: torch.Tensor) -> torch.Tensor:
