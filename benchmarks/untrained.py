@@ -3,12 +3,12 @@
     python -m benchmarks.untrained --rule "risk 0.7 audit 1" --rule "every 6 audit 1"
 
 Without `--router`, a rule cannot ask a trained head. The pair and its prompts are those of
-params.yaml; the questions are test questions of the last `citer prepare`. Each question is answered
-in turn, one at a time, by the LLM alone, by each rule, and by transformers: `generate` with the
-LLM, with the SLM as its assistant, and with prompt lookup. With `--batch`, so many questions are
-answered at once, by our engine alone. Writes the results after each batch, by default
-`benchmarks/results/untrained.{json,md}`. The same command continues there, also with more
-questions; on another machine, or with another pair or rule, it begins again.
+params.yaml; the questions are test questions of the last `citer prepare`, `references.most` of
+them at most. Each question is answered in turn, one at a time, by the LLM alone, by each rule, and
+by transformers: `generate` with the LLM, with the SLM as its assistant, and with prompt lookup.
+With `--batch`, so many questions are answered at once, by our engine alone. Writes the results
+after each batch, by default `benchmarks/results/untrained.{json,md}`. The same command continues
+there, also with more questions; on another machine, or with another pair or rule, it begins again.
 """
 
 import json
@@ -77,8 +77,7 @@ def race(
 ) -> None:
     """Answer the questions by all methods in turn, and write what was measured so far.
 
-    Raises InputError if a rule asks a head that the bundle's router does not have, or if no
-    question has an answer.
+    Raises InputError if the bundle's router lacks a rule's head, or if no question has an answer.
     """
     device = resolve_device(params.pair.device)
     router = read_bundle(bundle)[0].to(device) if bundle else Router({})

@@ -23,7 +23,10 @@ from citer.progress import warn
 # The largest state. Without VNNI, FBGEMM adds two products in 16 bits, which larger ones exceed.
 LEVELS = 127 if getattr(torch.cpu, "_is_vnni_supported", bool)() else 63
 CPU: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
-BFLOAT16 = any(CPU[name] for name in CPU if name.endswith("bf16"))  # it has instructions for it
+# Whether oneDNN multiplies bfloat16 by instructions of this CPU. Without them it emulates, slowly.
+BFLOAT16 = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)() and any(
+    CPU[name] for name in CPU if name.endswith("bf16")
+)
 TINY = torch.finfo(torch.float32).tiny  # in place of the scale of zeros
 TOLERANCE = 0.1  # the largest deviation of a product from that of the layer before it was rounded
 LARGE = 2**20  # bytes; smaller weights fit a core's cache
@@ -140,7 +143,7 @@ class PackedLinear(nn.Module):
 
 
 class BlockedLinear(nn.Module):
-    """Replaces a bfloat16 layer on a CPU without instructions for it: multiplies in float32."""
+    """Replaces a layer whose products oneDNN would emulate: multiplies in float32."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
