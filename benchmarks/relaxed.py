@@ -2,12 +2,12 @@
 
     python -m benchmarks.relaxed --work FOLDER --name NAME --questions N
 
-Run it in a project after `citer label 1`. The heads are trained by the stages `router0` and `train`
-with SEEDS seeds. Test questions are answered by all candidates of params.yaml, PART at a time. Then
-groups of rules are compared by the cost at which they reach shares of the LLM's right answers. A
-group may mix two of its rules, or one with a model alone; its best mix is picked on these
-questions. Writes `benchmarks/results/NAME.{json,md}`. FOLDER keeps the answers: a killed study
-continues there, and so does one with more questions.
+Run it in a project after `citer label 1`, or with `--no-heads` after `citer finetune`. The stages
+`router0` and `train` train the heads, with SEEDS seeds. Test questions are answered by all
+candidates of params.yaml, PART at a time. Then groups of rules are compared by the cost at which
+they reach shares of the LLM's right answers. A group may mix two of its rules, or one with a model
+alone; its best mix is picked on these questions. Writes `benchmarks/results/NAME.{json,md}`. FOLDER
+keeps the answers: a killed study continues there, and so does one with more questions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ from benchmarks.report import RESULTS, command, machine, markdown, write_results
 from citer.config.params import Params, load_params
 from citer.data.problems import Problem, read_problems
 from citer.data.splits import held_out
-from citer.decoding.policy import SLM_ALONE, Scorer, always_slm, top_probability
-from citer.evaluation.candidates import candidates, quantiles
+from citer.decoding.policy import Scorer, always_slm, top_probability
+from citer.evaluation.candidates import candidates
 from citer.evaluation.choice import upper_bound
 from citer.evaluation.cost import Batch, counted
 from citer.evaluation.measure import ACCURACY
@@ -43,7 +43,7 @@ from citer.stages.folders import finetuned_pair
 from citer.storage.tables import digest
 
 SEEDS = 3  # of the training of heads
-PART = 32  # questions
+PART = 96  # questions; in small parts, most slots wait for the longest answers
 SHARES = (0.9, MIDDLE := 0.95, 0.99)  # of the LLM's right answers
 HEADS = ("stand", "narrow", "logistic", "co_llm", "co_llm_logistic")
 DRAFTERS: Sequence[Drafter] = ("slm", "both")
@@ -87,14 +87,15 @@ class Seeded(NamedTuple):
     line: Line
 
 
-def study(params: Params, work: Path, name: str, questions: int) -> None:
+def study(params: Params, work: Path, name: str, questions: int, *, heads: bool = True) -> None:
     """Train, answer part by part, compare, and write what was found."""
     pair, executor = open_pair(finetuned_pair(params), params.pair, params.workers)
     settings = params.model_dump_json(include={"pair", "decode", "seed", "evaluate", "train"})
-    inputs = paths.preferences(1), paths.SLM_TOKENS, paths.LLM_TOKENS
-    folder = work / digest(settings, *inputs)
+    learnt = (paths.preferences(1), paths.SLM_TOKENS, paths.LLM_TOKENS) if heads else ()
+    folder = work / digest(settings, str(pair.identity), *learnt)
     asking = Study(executor, pair, (), (), (), ACCURACY, params, folder)
-    lines = [*_lines(asking, params)]
+    trained = _trained(params, pair.slm.device) if heads else {}
+    lines = [*_lines(asking, params, trained)]
     seeds = [ALL, ALL, *chain.from_iterable([own.seed] * len(own.line.rules) for own in lines)]
     problems = asked(params, "test")[:questions]
     starts = range(0, len(problems), PART)
@@ -102,12 +103,15 @@ def study(params: Params, work: Path, name: str, questions: int) -> None:
     _write(RESULTS / name, params, seeds, [*map(_joined, zip(*parts, strict=True))])
 
 
-def _lines(asking: Study, params: Params) -> Iterator[Seeded]:
+def _lines(
+    asking: Study, params: Params, trained: Mapping[int, Mapping[str, Scorer]]
+) -> Iterator[Seeded]:
     """Yield all candidates. Certainty alone has exact ones."""
     untrained: Mapping[str, Scorer] = {"": always_slm, "probability": top_probability}
-    trained = _trained(params, asking.pair.slm.device)
+    questions, share = read_problems(paths.referenced("preference")), params.train.holdout
     for seed, scorers in {ALL: untrained, **trained}.items():
-        taus = _taus(asking, scorers, params if seed == ALL else _seeded(params, seed))
+        unlearnt = held_out(questions, params.seed if seed == ALL else seed, share)
+        taus = replace(asking, holdout=unlearnt).taus(scorers)
         for line in candidates(scorers, taus, params.evaluate, DRAFTERS):
             rules = [rule for rule in line.rules if not rule.exact or rule.by == "probability"]
             yield Seeded(seed, line._replace(rules=rules))
@@ -128,18 +132,6 @@ def _seeded(params: Params, seed: int) -> Params:
     return params.model_copy(update={"seed": seed})
 
 
-def _taus(asking: Study, scorers: Mapping[str, Scorer], params: Params) -> dict[str, list[float]]:
-    """Return thresholds from the SLM's own answers to questions that no head has learnt."""
-    questions = read_problems(paths.referenced("preference"))
-    questions = held_out(questions, params.seed, params.train.holdout)
-    alone = [Line("slm", scorer, [SLM_ALONE.rule]) for scorer in scorers.values()]
-    taus = {}
-    for name, [own] in zip(scorers, asking.answered(questions, alone), strict=True):
-        scores = [*chain.from_iterable(result.scores for result in own.results)]
-        taus[name] = quantiles(scores, params.evaluate.fractions)
-    return taus
-
-
 def _answered(asking: Study, part: Sequence[Problem], lines: Sequence[Seeded]) -> list[Run]:
     alone = asking.alone_on(part)
     own = asking.answered(part, [each.line for each in lines])
@@ -154,9 +146,11 @@ def _joined(parts: Sequence[Run]) -> Run:
 def _write(target: Path, params: Params, seeds: Sequence[int], runs: Sequence[Run]) -> None:
     batches = [each for each in counted(params.evaluate, params.serve) if each.slots > 1]
     answers = Answers.of(seeds, runs, [each for each in batches if each.schedule == "delayed"])
-    frontiers = {name: answers.frontiers(has) for name, has in GROUPS.items()}
+    tried = {name: has for name, has in GROUPS.items() if any(map(has, answers.rule_V[2:]))}
+    frontiers = {name: answers.frontiers(has) for name, has in tried.items()}
     groups = [answers.group(*each) for each in frontiers.items()]
-    beside = [answers.beside(*((name, frontiers[name]) for name in pair)) for pair in BESIDE]
+    pairs = [pair for pair in BESIDE if {*pair} <= {*tried}]
+    beside = [answers.beside(*((name, frontiers[name]) for name in pair)) for pair in pairs]
     rules = [*answers.rules(params.evaluate.delta)]
     kept = [own for own in rules if own["bound"] <= params.evaluate.epsilon]
     shown = ", ".join(f"`{own['rule']}` {own['b1']:.3f}" for own in kept[:5]) or "none"
@@ -256,9 +250,10 @@ def main(
     work: Annotated[Path, typer.Option(help="Folder that keeps the answers.")],
     name: Annotated[str, typer.Option(help="Of the files of results.")] = "relaxed",
     questions: Annotated[int, typer.Option(min=1, help="Of the test split, at most.")] = 192,
+    heads: Annotated[bool, typer.Option(help="Try rules by trained heads, too.")] = True,
 ) -> None:
     """Compare the rules that change the text: CITER's, Co-LLM's, and by certainty."""
-    study(load_params(), work, name, questions)
+    study(load_params(), work, name, questions, heads=heads)
 
 
 if __name__ == "__main__":

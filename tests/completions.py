@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from citer.models.pair import LanguageModel, padded_batch
+from citer.models.pair import LanguageModel
+from tests.padding import padded_batch
 
 Chances = dict[int, float]
 
@@ -56,7 +57,7 @@ class Completions:
     def completion(self, content: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             self.asked.append(content)
-            batch = padded_batch(content["prompt"], self.model.device)
+            batch = padded_batch(content["prompt"])
             hidden_BTH = self.model.last_hidden(**batch)
             rows = zip(hidden_BTH, content["prompt"], strict=True)
             choices = [self._choice(row_TH[: len(ids)], ids, content) for row_TH, ids in rows]

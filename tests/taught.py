@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from citer.data.problems import Problem
 from citer.models.folder import ModelFolder
-from citer.models.pair import padded_batch
+from tests.padding import padded_batch
 from tests.tiny import MATH, MC, TinyPair, make_tiny_pair
 
 LABELS = "ABC"
@@ -70,7 +70,7 @@ def _in_own_words(problem: Problem, whose: str, end: str, wrong: bool) -> Proble
 
 def _teach(path: Path, taught: Sequence[Problem], steps: int) -> None:
     encoded = ModelFolder(path).prompts.encode_all(taught).values()
-    batch = padded_batch([[*p, *r] for p, r in encoded], torch.device("cpu"))
+    batch = padded_batch([[*p, *r] for p, r in encoded])
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
     for row, (prompt_ids, _) in zip(labels, encoded, strict=True):
         row[: len(prompt_ids)] = -100

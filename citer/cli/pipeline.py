@@ -83,9 +83,8 @@ def alerts(
 def compare() -> None:
     """Show the champion and the challenger side by side.
 
-    Also shows their difference on common test questions, and how often these questions decided.
-    The costs are those without delay, where the LLM runs as soon as one sequence of the batch
-    needs it.
+    Also shows their difference on common test questions, and how often these questions decided. The
+    costs are those without delay, where the LLM runs as soon as one sequence of the batch needs it.
     """
     need("pipeline", "citer compare")
     from flows.tracking.compare import compare

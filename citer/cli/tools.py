@@ -90,6 +90,5 @@ def _need_benchmarks(command: str) -> None:
     """Raise InputError if this folder is not a clone of the repository."""
     load_params()
     if not Path("benchmarks/bench.py").is_file():
-        raise InputError(
-            f"{command}: no folder benchmarks here; expected a clone of the repository"
-        )
+        expected = "expected a clone of the repository"
+        raise InputError(f"{command}: no folder benchmarks here; {expected}")

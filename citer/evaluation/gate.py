@@ -223,11 +223,9 @@ class Gate:
         if self.batch > 1 and alike and one.batched and other.batched:
             return one.batched / other.batched, f"at batch {self.batch}"
         common = in_common(one.graded, other.graded)
-        share = sum(one.graded[k].bytes for k in common) / sum(
-            other.graded[k].bytes for k in common
-        )
+        own, others = (sum(each.graded[k].bytes for k in common) for each in (one, other))
         why_not = (
             "a version has no cost at this batch size" if alike else "the test questions differ"
         )
         because = f" (not at batch {self.batch}: {why_not})" if self.batch > 1 else ""
-        return share, f"at batch 1, on {len(common)} common questions{because}"
+        return own / others, f"at batch 1, on {len(common)} common questions{because}"

@@ -85,7 +85,7 @@ class Study:
 
         They are worth it whatever the promise is. `fixed` has the LLM's own points.
         """
-        given = scorers, self._taus(scorers), self.params.evaluate
+        given = scorers, self.taus(scorers), self.params.evaluate
         lines = candidates(*given, self._drafters, cap(self.params.serve))
         if not lines:
             return Findings(outcome_table([]), [])
@@ -98,7 +98,7 @@ class Study:
         earlier = fixed.points if fixed else ()
         return Findings(outcome_table(runs), point_rows(runs, self.batches, earlier))
 
-    def _taus(self, scorers: Mapping[str, Scorer]) -> dict[str, list[float]]:
+    def taus(self, scorers: Mapping[str, Scorer]) -> dict[str, list[float]]:
         """Return quantiles of each scorer's scores in the SLM's own answers."""
         alone = [Line("slm", each, [SLM_ALONE.rule]) for each in scorers.values()]
         taus = {}

@@ -34,11 +34,7 @@ Half = Callable[[Sequence[Text]], Columns]
 
 
 def score_half(
-    name: Name,
-    folders: PairFolder,
-    problems: Sequence[Problem],
-    output: Path,
-    params: Params,
+    name: Name, folders: PairFolder, problems: Sequence[Problem], output: Path, params: Params
 ) -> None:
     """Bring the shards of model `name` in `output` up to date. Loads the model only if some miss.
 

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from citer.config.pair import PairParams
@@ -285,8 +286,10 @@ def predict(
 
     Raises InputError for logits that are not finite.
     """
-    inputs = padded_batch([list(text.ids[:-1]) for text in texts], model.device)
-    hidden_BTH = model.last_hidden(**inputs, use_cache=False)
+    read = [torch.tensor(text.ids[:-1]) for text in texts]
+    ids_BT = pad_sequence(read, batch_first=True).to(model.device)
+    mask_BT = pad_sequence([*map(torch.ones_like, read)], batch_first=True).to(model.device)
+    hidden_BTH = model.last_hidden(input_ids=ids_BT, attention_mask=mask_BT, use_cache=False)
     parts = zip(hidden_BTH, texts, strict=True)
     hidden_NH = torch.cat([row_TH[first - 1 : len(ids) - 1] for row_TH, (ids, first) in parts])
     given = [token for ids, first in texts for token in ids[first:]]
@@ -298,11 +301,3 @@ def predict(
             expected = "expected another pair.dtype"
             raise InputError(f"{model.path}: logits that are not finite, {expected}")
         yield Predicted(hidden_CH, logits_CV, logits_CV.log_softmax(-1), given_C)
-
-
-def padded_batch(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:
-    """Pad rows of token ids on the right: `input_ids` and `attention_mask`, both _BT."""
-    width = max(map(len, rows))
-    ids_BT = torch.tensor([row + [0] * (width - len(row)) for row in rows])
-    mask_BT = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-    return {"input_ids": ids_BT.to(device), "attention_mask": mask_BT.to(device)}

@@ -83,7 +83,7 @@ class Traffic:
         """Store a row. `stamp` is JSON."""
         with self._alone:
             self._journalled(stamp, rule, row)
-            self._rotate(lambda each: each.is_full or each.age >= SECONDS)
+            self._rotate(lambda each: each.is_due)
 
     def flush(self) -> None:
         """Write all rows so far as tables."""
@@ -150,12 +150,9 @@ class _Journal:
         self.file.write(stamp + "\n")
 
     @property
-    def is_full(self) -> bool:
-        return self.rows >= ROWS or self._characters >= CHARACTERS
-
-    @property
-    def age(self) -> float:
-        return time.monotonic() - self._since
+    def is_due(self) -> bool:
+        is_full = self.rows >= ROWS or self._characters >= CHARACTERS
+        return is_full or time.monotonic() - self._since >= SECONDS
 
     def append(self, entry: Row) -> None:
         self._characters += self.file.write(json.dumps(entry, ensure_ascii=False) + "\n")

@@ -26,10 +26,8 @@ def check_own(path: Path, place: Path, params: Params) -> str | None:
         return _check_served(path, place, params)
     skipped: list[RowError] = []
     on_bad_row = skipped.append if params.prepare.on_bad_row == "skip" else fail
-    sources = {part: getattr(params.prepare, part) for part in ("train", "validation", "test")}
-    named = [
-        (p, file) for p, files in sources.items() for file in files if Path(file.path) == place
-    ]
+    parts = {part: getattr(params.prepare, part) for part in ("train", "validation", "test")}
+    named = [(p, file) for p, files in parts.items() for file in files if Path(file.path) == place]
     for part, file in named:
         rows = load_problems(path, [file.task], row_needs(params, part), on_bad_row)
         say(f"{path}: {len(rows):,} rows of the task {file.task}")

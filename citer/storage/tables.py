@@ -26,7 +26,6 @@ from citer.storage.seal import BLANK, check_seal, seal
 T = TypeVar("T")
 
 ROW_GROUP = 8192
-BLOCK = 2**20
 METADATA_KEY = b"citer"
 PARTIAL = Path("data/.partial")
 DISK_ERROR = re.compile(r"os error (\d+)|PytorchStreamWriter failed|unexpected pos")
@@ -223,8 +222,7 @@ def _feed(total: "hashlib._Hash", path: Path) -> None:
     for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
         with reading(file), file.open("rb") as stream:
             _feed_text(total, f"{file.relative_to(path)} {file.stat().st_size}")
-            while block := stream.read(BLOCK):
-                total.update(block)
+            hashlib.file_digest(stream, lambda: total)
 
 
 def _feed_text(total: "hashlib._Hash", text: str) -> None:

@@ -190,11 +190,7 @@ class ChatLog:
             await asyncio.to_thread(self.observer, reply)
 
     async def _compare(
-        self,
-        problem: Problem,
-        rules: Sequence[Rule],
-        texts: dict[Rule, str | None],
-        again: Again,
+        self, problem: Problem, rules: Sequence[Rule], texts: dict[Rule, str | None], again: Again
     ) -> str | None:
         """Answer a chat again, and keep what this shows. Returns the LLM's own text, if known."""
         if self.keeper and self.serves and not self._room.locked():

@@ -25,9 +25,8 @@ def fetched(uri: str) -> tuple[str, Path]:
     if not address:
         raise InputError(f"{uri}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
     if not (store := os.environ.get("MLFLOW_TRACKING_URI")):
-        raise InputError(
-            f"{uri}: MLFLOW_TRACKING_URI is not set, expected the MLflow server's address"
-        )
+        expected = "expected the MLflow server's address"
+        raise InputError(f"{uri}: MLFLOW_TRACKING_URI is not set, {expected}")
     database = store.removeprefix("sqlite:///")
     if database != store and not Path(database).exists():  # MLflow would create it
         raise InputError(f"{uri}: MLflow at {without_password(store)}: no registry here")

@@ -205,8 +205,7 @@ def _start_below(store: Store, parent: Run, router: Iteration) -> str:
         **code_tags(),
     }
     name = f"router {router.number} ({router.digest[:7]})"
-    run = store.client.create_run(store.experiment_id, run_name=name, tags=tags)
-    return run.info.run_id
+    return store.client.create_run(store.experiment_id, run_name=name, tags=tags).info.run_id
 
 
 def _log_iteration(store: Store, params: Params, parent: Run, router: Iteration) -> Run:

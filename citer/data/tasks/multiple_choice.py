@@ -4,16 +4,7 @@ from typing import Any, ClassVar
 
 from citer.data.problems import Choice, Problem, problem_key
 from citer.data.tasks.options import named_labels
-from citer.data.tasks.rows import (
-    Format,
-    Row,
-    RowError,
-    clean,
-    given,
-    nested,
-    text,
-    text_if,
-)
+from citer.data.tasks.rows import Format, Row, RowError, clean, given, nested, text, text_if
 from citer.data.tasks.task import Task
 from citer.errors import shown
 

@@ -16,9 +16,7 @@ from citer.rule import Rule
 from citer.sections import Section, Tokens, complaint
 
 # Fields that change no answer.
-IGNORED = frozenset(
-    ("metadata", "prompt_cache_key", "prompt_cache_retention", "service_tier", "store")
-)
+IGNORED = {"metadata", "prompt_cache_key", "prompt_cache_retention", "service_tier", "store"}
 # Fields that would change the answer, with the values at which they do not.
 NEUTRAL: Mapping[str, Sequence[Any]] = {
     "best_of": (1,),
