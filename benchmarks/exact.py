@@ -87,7 +87,9 @@ def study(params: Params, work: Path, name: str, most: int | None) -> None:
     """Answer, read, train and compare, then write the table. Heads learn on `most` questions."""
     questions = {split: asked(params, split) for split in SPLITS}
     pair, executor = open_pair(base_pair(params), params.pair, params.workers)
-    found = {s: _answered(pair, executor, params, own, work) for s, own in questions.items()}
+    found = {
+        split: _answered(pair, executor, params, own, work) for split, own in questions.items()
+    }
     found["preference"] = found["preference"][:most]
     read = {split: _read(pair, own, params) for split, own in found.items()}
     heads = trained(read["preference"], params, pair.slm.device)

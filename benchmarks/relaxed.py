@@ -2,12 +2,12 @@
 
     python -m benchmarks.relaxed --work FOLDER --name NAME --questions N
 
-Run it in a project after `citer label 1`, or with `--no-heads` after `citer finetune`. The stages
-`router0` and `train` train the heads, with SEEDS seeds. Test questions are answered by all
-candidates of params.yaml, PART at a time. Then groups of rules are compared by the cost at which
-they reach shares of the LLM's right answers. A group may mix two of its rules, or one with a model
-alone; its best mix is picked on these questions. Writes `benchmarks/results/NAME.{json,md}`. FOLDER
-keeps the answers: a killed study continues there, and so does one with more questions.
+Run it in a project after `citer label 1`. The heads are trained by the stages `router0` and `train`
+with SEEDS seeds. Test questions are answered by all candidates of params.yaml, PART at a time. Then
+groups of rules are compared by the cost at which they reach shares of the LLM's right answers. A
+group may mix two of its rules, or one with a model alone; its best mix is picked on these
+questions. Writes `benchmarks/results/NAME.{json,md}`. FOLDER keeps the answers: a killed study
+continues there, and so does one with more questions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -87,15 +87,14 @@ class Seeded(NamedTuple):
     line: Line
 
 
-def study(params: Params, work: Path, name: str, questions: int, *, heads: bool = True) -> None:
+def study(params: Params, work: Path, name: str, questions: int) -> None:
     """Train, answer part by part, compare, and write what was found."""
     pair, executor = open_pair(finetuned_pair(params), params.pair, params.workers)
     settings = params.model_dump_json(include={"pair", "decode", "seed", "evaluate", "train"})
-    learnt = (paths.preferences(1), paths.SLM_TOKENS, paths.LLM_TOKENS) if heads else ()
-    folder = work / digest(settings, str(pair.identity), *learnt)
+    inputs = paths.preferences(1), paths.SLM_TOKENS, paths.LLM_TOKENS
+    folder = work / digest(settings, *inputs)
     asking = Study(executor, pair, (), (), (), ACCURACY, params, folder)
-    trained = _trained(params, pair.slm.device) if heads else {}
-    lines = [*_lines(asking, params, trained)]
+    lines = [*_lines(asking, params)]
     seeds = [ALL, ALL, *chain.from_iterable([own.seed] * len(own.line.rules) for own in lines)]
     problems = asked(params, "test")[:questions]
     starts = range(0, len(problems), PART)
@@ -103,11 +102,10 @@ def study(params: Params, work: Path, name: str, questions: int, *, heads: bool 
     _write(RESULTS / name, params, seeds, [*map(_joined, zip(*parts, strict=True))])
 
 
-def _lines(
-    asking: Study, params: Params, trained: Mapping[int, Mapping[str, Scorer]]
-) -> Iterator[Seeded]:
+def _lines(asking: Study, params: Params) -> Iterator[Seeded]:
     """Yield all candidates. Certainty alone has exact ones."""
     untrained: Mapping[str, Scorer] = {"": always_slm, "probability": top_probability}
+    trained = _trained(params, asking.pair.slm.device)
     questions, share = read_problems(paths.referenced("preference")), params.train.holdout
     for seed, scorers in {ALL: untrained, **trained}.items():
         unlearnt = held_out(questions, params.seed if seed == ALL else seed, share)
@@ -146,11 +144,9 @@ def _joined(parts: Sequence[Run]) -> Run:
 def _write(target: Path, params: Params, seeds: Sequence[int], runs: Sequence[Run]) -> None:
     batches = [each for each in counted(params.evaluate, params.serve) if each.slots > 1]
     answers = Answers.of(seeds, runs, [each for each in batches if each.schedule == "delayed"])
-    tried = {name: has for name, has in GROUPS.items() if any(map(has, answers.rule_V[2:]))}
-    frontiers = {name: answers.frontiers(has) for name, has in tried.items()}
+    frontiers = {name: answers.frontiers(has) for name, has in GROUPS.items()}
     groups = [answers.group(*each) for each in frontiers.items()]
-    pairs = [pair for pair in BESIDE if {*pair} <= {*tried}]
-    beside = [answers.beside(*((name, frontiers[name]) for name in pair)) for pair in pairs]
+    beside = [answers.beside(*((name, frontiers[name]) for name in pair)) for pair in BESIDE]
     rules = [*answers.rules(params.evaluate.delta)]
     kept = [own for own in rules if own["bound"] <= params.evaluate.epsilon]
     shown = ", ".join(f"`{own['rule']}` {own['b1']:.3f}" for own in kept[:5]) or "none"
@@ -250,10 +246,9 @@ def main(
     work: Annotated[Path, typer.Option(help="Folder that keeps the answers.")],
     name: Annotated[str, typer.Option(help="Of the files of results.")] = "relaxed",
     questions: Annotated[int, typer.Option(min=1, help="Of the test split, at most.")] = 192,
-    heads: Annotated[bool, typer.Option(help="Try rules by trained heads, too.")] = True,
 ) -> None:
     """Compare the rules that change the text: CITER's, Co-LLM's, and by certainty."""
-    study(load_params(), work, name, questions, heads=heads)
+    study(load_params(), work, name, questions)
 
 
 if __name__ == "__main__":

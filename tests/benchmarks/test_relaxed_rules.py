@@ -29,7 +29,6 @@ from tests.stages.sections import with_section
 from tests.taught import make_taught_pair, problems
 
 QUESTIONS = 4
-CERTAIN = ["certainty, no audit", "certainty or count, any audit below 1"]
 
 
 @pytest.fixture(scope="module")
@@ -100,21 +99,6 @@ def test_bytes_and_losses_are_those_of_the_engine(project: Params, tmp_path: Pat
         assert row["lost"] == lost
         assert not (rule.exact and lost)
     assert {Rule.parse(row["rule"]) for row in rows} >= {SLM_ALONE.rule, LLM}
-
-
-def test_without_heads_no_labels_are_needed(project: Params, tmp_path: Path) -> None:
-    study(project, tmp_path / "all", "all", QUESTIONS)
-    for labels in (paths.preferences(1).parent, paths.SLM_TOKENS, paths.LLM_TOKENS):
-        shutil.rmtree(labels)
-    study(project, tmp_path / "own", "own", QUESTIONS, heads=False)
-    every, own = (read_json(tmp_path / f"results/{name}.json") for name in ("all", "own"))
-    untrained = [row for row in every["rules"] if row["seed"] == ALL]
-    assert sorted(own["rules"], key=str) == sorted(untrained, key=str)
-    by_name = {row["rules"]: row for row in every["groups"]}
-    shown = [row["rules"] for row in own["groups"]]
-    assert shown == [*CERTAIN, "all that change the text", "the LLM's text, by certainty"]
-    assert own["groups"][: len(CERTAIN)] == [by_name[name] for name in CERTAIN]
-    assert {row["rules"] for row in own["beside"]} == {CERTAIN[1], "all that change the text"}
 
 
 def test_more_questions_ask_only_these(
